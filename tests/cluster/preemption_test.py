@@ -239,6 +239,7 @@ class ElasticPreemption(PreemptionTest):
     def test_while_a_lost_member_is_awaited(self):
         """One of three would remain: all stop."""
         processes = self.held_run("step-9", elastic={"min_workers": 2, "grace": 60})
+        self.wait_reported(2)  # nobody awaits a member that is lost in its first step
         self.lose(processes[2])
         self.release("step-9")
         processes[0].wait_for("worker 2")

@@ -3,9 +3,10 @@ import itertools
 import json
 import pathlib
 import signal
+import subprocess
 import time
 
-from harness import ClusterTest, checkpoints, curve, tensors
+from harness import BIN, ClusterTest, checkpoints, curve, tensors
 
 WORKER = "../tests/recording_worker"
 BATCH, EXAMPLES, EPOCHS = 6, 34, 4  # 6 steps an epoch, the last one short
@@ -60,6 +61,15 @@ class RecordingTest(ClusterTest):
 
     def release(self, moment):
         (self.where / f"hold-{moment}").unlink()
+
+    def wait_reported(self, step):
+        """Until the chief has heard of this step, or of a later one: the members report once a second."""
+        command = [BIN / "muster", "status", self.model_dir, "--json"]
+
+        def reported():
+            done = subprocess.run(command, capture_output=True, text=True, timeout=30)
+            return done.returncode == 0 and max(task["step"] for task in json.loads(done.stdout)["tasks"]) >= step
+        wait_until(f"step {step} reported", reported)
 
     def wait_saved(self, step):
         """Or a later one: a run that goes on deletes old ones soon."""

@@ -10,6 +10,7 @@
 
 #include "common/checkpoint/store.h"
 #include "tests/interop/run_program.h"
+#include "tests/paths.h"
 
 namespace muster {
 namespace {
@@ -54,7 +55,7 @@ class MusterCheckpoint : public testing::Test {
 
   std::string folder() const { return model_dir_ + "/checkpoints"; }
   static ProgramResult Inspect(std::vector<std::string> arguments) {
-    std::vector<std::string> command = {std::string(MUSTER_BIN_DIR) + "/muster", "checkpoint",
+    std::vector<std::string> command = {testing_support::BinDir() + "/muster", "checkpoint",
                                         "inspect"};
     command.insert(command.end(), arguments.begin(), arguments.end());
     return RunProgram(command, {});

@@ -6,6 +6,7 @@
 #include <random>
 
 #include "tests/interop/run_program.h"
+#include "tests/paths.h"
 
 namespace muster {
 namespace {
@@ -14,7 +15,7 @@ using testing::HasSubstr;
 using testing_support::ProgramResult;
 using testing_support::RunProgram;
 
-const std::string kMuster = std::string(MUSTER_BIN_DIR) + "/muster";
+const std::string kMuster = testing_support::BinDir() + "/muster";
 
 ProgramResult Cluster(const std::optional<std::string>& tf_config, bool json) {
   std::vector<std::string> command = {kMuster, "cluster"};

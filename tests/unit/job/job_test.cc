@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "common/job/job_checks.h"
+#include "tests/paths.h"
 
 namespace muster {
 namespace {
@@ -422,7 +423,7 @@ TEST(StrategyFor, FollowsTheClusterUnlessTheJobSays) {
 
 // docs/job_file.md has one table row for each key, and the default in it is the one in the code.
 TEST(JobDocumentation, NamesEveryKeyWithItsDefault) {
-  std::ifstream in(std::string(MUSTER_SOURCE_DIR) + "/docs/job_file.md");
+  std::ifstream in(testing_support::SourceDir() + "/docs/job_file.md");
   ASSERT_TRUE(in);
   std::map<std::string, std::string> documented;
   bool keys = false;

@@ -16,6 +16,7 @@
 #include "deploy/launcher/child.h"
 #include "deploy/launcher/lines.h"
 #include "muster/json.h"
+#include "tests/paths.h"
 
 namespace muster::launcher {
 namespace {
@@ -53,8 +54,12 @@ class Launch : public testing::Test {
 
   void Start(std::vector<std::string> arguments) {
     ChildOptions options;
-    options.arguments = {MUSTER_BIN_DIR "/muster", "launch",    "--job",
-                         folder_ + "/job.json",    "--bin-dir", folder_ + "/bin"};
+    options.arguments = {testing_support::BinDir() + "/muster",
+                         "launch",
+                         "--job",
+                         folder_ + "/job.json",
+                         "--bin-dir",
+                         folder_ + "/bin"};
     options.arguments.insert(options.arguments.end(), arguments.begin(), arguments.end());
     options.environment = environment_;
     options.environment["FAKE_SCRIPTS"] = folder_;

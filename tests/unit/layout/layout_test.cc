@@ -14,6 +14,8 @@
 #include <string_view>
 #include <vector>
 
+#include "tests/paths.h"
+
 namespace muster {
 namespace {
 
@@ -121,7 +123,7 @@ struct SourceFile {
 
 // Everything that is written by hand: no build folders, runs, caches or hidden folders.
 std::vector<SourceFile> ReadTree() {
-  const fs::path top = MUSTER_SOURCE_DIR;
+  const fs::path top = testing_support::SourceDir();
   std::vector<SourceFile> files;
   for (auto it = fs::recursive_directory_iterator(top); it != fs::recursive_directory_iterator();
        ++it) {
@@ -203,7 +205,7 @@ TEST(Layout, QuotedIncludesExist) {
     for (const std::string& include : QuotedIncludes(file.text)) {
       const bool generated = include.rfind("proto/", 0) == 0;
       if (IsThirdParty(include) || generated) continue;
-      const fs::path top = MUSTER_SOURCE_DIR;
+      const fs::path top = testing_support::SourceDir();
       const bool found = fs::exists(top / include) || fs::exists(top / "include" / include) ||
                          fs::exists((top / file.path).parent_path() / include);
       if (!found) {

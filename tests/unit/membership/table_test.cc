@@ -9,6 +9,7 @@
 #include <iterator>
 #include <variant>
 
+#include "tests/paths.h"
 #include "tests/unit/membership/machine.h"
 
 namespace muster::membership {
@@ -177,7 +178,7 @@ std::string SessionTable() {
 
 // What the page has between "<!-- table: NAME -->" and "<!-- end -->".
 std::string OnThePage(const std::string& name) {
-  std::ifstream file(MUSTER_SOURCE_DIR "/docs/control_plane.md");
+  std::ifstream file(testing_support::SourceDir() + "/docs/control_plane.md");
   const std::string page{std::istreambuf_iterator<char>(file), {}};
   const std::string begin = "<!-- table: " + name + " -->\n";
   const size_t from = page.find(begin);
@@ -214,7 +215,7 @@ TEST(MemberTable, HasEveryEventAndEveryAction) {
 }
 
 TEST(MemberTable, ThePageSaysWhatEachStageIs) {
-  std::ifstream file(MUSTER_SOURCE_DIR "/docs/control_plane.md");
+  std::ifstream file(testing_support::SourceDir() + "/docs/control_plane.md");
   const std::string page{std::istreambuf_iterator<char>(file), {}};
   for (const std::string_view stage : kStageNames)
     EXPECT_NE(page.find("\n| `" + std::string(stage) + "` | "), std::string::npos) << stage;

@@ -15,6 +15,7 @@
 #include "common/job/job.h"
 #include "common/train/membership.h"
 #include "common/train/trainer.h"
+#include "tests/paths.h"
 
 namespace muster {
 namespace {
@@ -479,7 +480,8 @@ TEST_F(Programs, RecommenderRefusals) {
 
 TEST(FindProgram, KnowsThoseOfAllJobsInExamples) {
   std::set<std::string> programs;
-  for (const auto& file : std::filesystem::directory_iterator(MUSTER_SOURCE_DIR "/examples")) {
+  for (const auto& file :
+       std::filesystem::directory_iterator(testing_support::SourceDir() + "/examples")) {
     if (file.path().extension() != ".json") continue;
     const auto job = LoadJob(file.path(), {});
     ASSERT_TRUE(job.ok()) << job.status();

@@ -8,6 +8,7 @@
 
 #include "common/base/phase.h"
 #include "muster/version.h"
+#include "tests/paths.h"
 
 namespace muster {
 namespace {
@@ -119,7 +120,7 @@ TEST(MetricsTextTest, PeersCannotAddPhases) {
 
 // The list in tests/golden/metrics.txt has each name, its type and the labels besides `task`.
 TEST(MetricsTextTest, NamesAreThoseOfTheGoldenList) {
-  std::ifstream golden(MUSTER_SOURCE_DIR "/tests/golden/metrics.txt");
+  std::ifstream golden(testing_support::SourceDir() + "/tests/golden/metrics.txt");
   std::set<std::string> listed;
   for (std::string line; std::getline(golden, line);) {
     if (line.empty() || line.starts_with('#')) continue;
