@@ -1,6 +1,6 @@
 // A Command is a subcommand of the `muster` command-line tool. Each command has its own files,
-// deploy/<name>_command.h and .cc, and an entry in muster_main.cc. All functions are called on the
-// main thread.
+// deploy/commands/<name>_command.h and .cc, and an entry in muster_main.cc. All functions are
+// called on the main thread.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-#include "deploy/launch_key.h"
+#include "deploy/commands/launch/launch_key.h"
 
 #include <gmock/gmock.h>
 #include <unistd.h>

@@ -7,7 +7,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "deploy/new_command.h"
+#include "deploy/commands/new_command.h"
 
 namespace muster::launcher {
 namespace {

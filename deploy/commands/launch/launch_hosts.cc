@@ -1,4 +1,4 @@
-#include "deploy/launch_hosts.h"
+#include "deploy/commands/launch/launch_hosts.h"
 
 #include <fmt/format.h>
 

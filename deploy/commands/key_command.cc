@@ -1,4 +1,4 @@
-#include "deploy/key_command.h"
+#include "deploy/commands/key_command.h"
 
 #include <fmt/core.h>
 #include <sys/stat.h>

@@ -1,4 +1,4 @@
-#include "deploy/new_command.h"
+#include "deploy/commands/new_command.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "deploy/explain_command.h"
+#include "deploy/commands/explain_command.h"
 
 #include <fmt/core.h>
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-#include "deploy/run_tasks_command.h"
+#include "deploy/commands/launch/run_tasks_command.h"
 
 #include <CLI/CLI.hpp>
 #include <string>

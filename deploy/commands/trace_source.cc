@@ -1,4 +1,4 @@
-#include "deploy/trace_source.h"
+#include "deploy/commands/trace_source.h"
 
 #include <fmt/format.h>
 #include <unistd.h>

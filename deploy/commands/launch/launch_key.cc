@@ -1,4 +1,4 @@
-#include "deploy/launch_key.h"
+#include "deploy/commands/launch/launch_key.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-#include "deploy/checkpoint_command.h"
+#include "deploy/commands/checkpoint_command.h"
 
 #include <fmt/core.h>
 #include <fmt/format.h>

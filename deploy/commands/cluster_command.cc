@@ -1,4 +1,4 @@
-#include "deploy/cluster_command.h"
+#include "deploy/commands/cluster_command.h"
 
 #include <fmt/core.h>
 

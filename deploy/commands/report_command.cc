@@ -1,4 +1,4 @@
-#include "deploy/report_command.h"
+#include "deploy/commands/report_command.h"
 
 #include <fmt/core.h>
 #include <fmt/format.h>

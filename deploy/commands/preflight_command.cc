@@ -1,4 +1,4 @@
-#include "deploy/preflight_command.h"
+#include "deploy/commands/preflight_command.h"
 
 #include <fmt/core.h>
 

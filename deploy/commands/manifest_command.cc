@@ -1,4 +1,4 @@
-#include "deploy/manifest_command.h"
+#include "deploy/commands/manifest_command.h"
 
 #include <errno.h>
 #include <fmt/format.h>

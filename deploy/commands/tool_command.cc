@@ -1,4 +1,4 @@
-#include "deploy/tool_command.h"
+#include "deploy/commands/tool_command.h"
 
 #include <fmt/format.h>
 #include <unistd.h>

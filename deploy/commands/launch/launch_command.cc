@@ -1,4 +1,4 @@
-#include "deploy/launch_command.h"
+#include "deploy/commands/launch/launch_command.h"
 
 #include <errno.h>
 #include <fmt/format.h>
@@ -21,8 +21,8 @@
 #include "common/process/task_process.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/host.h"
-#include "deploy/launch_hosts.h"
-#include "deploy/launch_key.h"
+#include "deploy/commands/launch/launch_hosts.h"
+#include "deploy/commands/launch/launch_key.h"
 #include "deploy/launcher/gpus.h"
 #include "deploy/launcher/launcher.h"
 #include "deploy/own_folder.h"
