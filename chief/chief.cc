@@ -19,7 +19,7 @@
 #include "chief/model_dir/owner.h"
 #include "chief/model_dir/publisher.h"
 #include "chief/model_dir/resume.h"
-#include "chief/parameter_server/director.h"
+#include "chief/parameter_server/director/director.h"
 #include "chief/service_options.h"
 #include "chief/status/chief_status.h"
 #include "chief/system_summaries.h"

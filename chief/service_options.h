@@ -11,7 +11,7 @@
 #include "chief/flight_service.h"
 #include "chief/model_dir/checkpoints.h"
 #include "chief/model_dir/publisher.h"
-#include "chief/parameter_server/director.h"
+#include "chief/parameter_server/director/director.h"
 #include "chief/trace_service.h"
 #include "common/job/job.h"
 #include "common/train/chief_role.h"

@@ -1,7 +1,8 @@
 // MemberEvents is the interface through which the coordinator of a parameter-server job reports
-// each admission and each loss of a member to the Director (chief/parameter_server/director.h). The
-// members are the workers and the ps tasks. They are independent (MembershipOptions::independent):
-// the loss of a member does not affect the other members.
+// each admission and each loss of a member to the Director
+// (chief/parameter_server/director/director.h). The members are the workers and the ps tasks. They
+// are independent (MembershipOptions::independent): the loss of a member does not affect the other
+// members.
 #pragma once
 
 #include <cstdint>

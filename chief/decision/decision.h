@@ -81,8 +81,9 @@ struct MembershipOptions {
   // job, whose members are called independent: each one has a generation of its own. The
   // coordinator first waits until all declared members have joined. After that, it drops a member
   // that is lost or makes no progress, and admits a new process of this task at once. The Director
-  // (chief/parameter_server/director.h) ends the job when the work is done. The coordinator ends
-  // the job if more than `spare_servers` ps tasks, or all workers, are missing for `rejoin`.
+  // (chief/parameter_server/director/director.h) ends the job when the work is done. The
+  // coordinator ends the job if more than `spare_servers` ps tasks, or all workers, are missing for
+  // `rejoin`.
   bool independent = false;
   // The number of ps tasks that may be missing, because other ps tasks hold copies of their data.
   int spare_servers = 0;

@@ -76,7 +76,7 @@ class WorkTable {
   // same, a call for which Answer has returned false still has no work.
   uint64_t changes() const { return changes_; }
 
-  // ---- For the Director (chief/parameter_server/director.h)
+  // ---- For the Director (chief/parameter_server/director/director.h)
   //
   // Returns the steps completed since the last call, in the order of completion.
   std::vector<CompletedStep> TakeCompleted();

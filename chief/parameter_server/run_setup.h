@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "chief/leases/work_table.h"
-#include "chief/parameter_server/director.h"
+#include "chief/parameter_server/director/director.h"
 #include "chief/parameter_server/shard_state.h"
 #include "chief/shards/shard_client.h"
 #include "common/push_pull/layout.h"

@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "chief/parameter_server/checkpoint_cutter.h"
-#include "chief/parameter_server/director_members.h"
+#include "chief/parameter_server/director/director_members.h"
 #include "chief/parameter_server/run_setup.h"
 #include "chief/parameter_server/shard_state.h"
 

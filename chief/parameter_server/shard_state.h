@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "chief/parameter_server/director.h"
+#include "chief/parameter_server/director/director.h"
 #include "chief/shards/row_filler.h"
 #include "chief/shards/slots_file.h"
 #include "common/checkpoint/checkpoint.h"

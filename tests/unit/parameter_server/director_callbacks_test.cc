@@ -2,7 +2,7 @@
 #include <atomic>
 
 #include "chief/leases/chief_record.h"
-#include "chief/parameter_server/director.h"
+#include "chief/parameter_server/director/director.h"
 #include "tests/unit/parameter_server/fake_cluster.h"
 
 namespace muster::chief::testing {

@@ -1,4 +1,4 @@
-#include "chief/parameter_server/director.h"
+#include "chief/parameter_server/director/director.h"
 
 #include <gmock/gmock.h>
 

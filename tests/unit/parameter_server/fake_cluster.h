@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "absl/synchronization/mutex.h"
-#include "chief/parameter_server/director.h"
+#include "chief/parameter_server/director/director.h"
 #include "common/rpc/server.h"
 #include "tests/unit/parameter_server/fake_ps.h"
 #include "tests/unit/parameter_server/fake_state.h"

@@ -22,7 +22,7 @@
 #include "chief/coordinator/member_events.h"
 #include "chief/leases/chief_record.h"
 #include "chief/leases/work_table.h"
-#include "chief/parameter_server/director.h"
+#include "chief/parameter_server/director/director.h"
 #include "chief/parameter_server/lease_calls.h"
 #include "chief/shards/server_links.h"
 #include "chief/shards/shard_servers.h"

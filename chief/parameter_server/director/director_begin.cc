@@ -2,7 +2,7 @@
 // start.
 #include <fmt/format.h>
 
-#include "chief/parameter_server/director_impl.h"
+#include "chief/parameter_server/director/director_impl.h"
 #include "common/base/logging.h"
 #include "common/push_pull/variable_messages.h"
 

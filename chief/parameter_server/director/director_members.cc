@@ -1,4 +1,4 @@
-#include "chief/parameter_server/director_members.h"
+#include "chief/parameter_server/director/director_members.h"
 
 #include <fmt/format.h>
 

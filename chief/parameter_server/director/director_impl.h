@@ -12,16 +12,16 @@
 #include <string>
 
 #include "chief/leases/chief_record.h"
-#include "chief/parameter_server/director.h"
-#include "chief/parameter_server/director_epochs.h"
-#include "chief/parameter_server/director_members.h"
-#include "chief/parameter_server/director_rules.h"
-#include "chief/parameter_server/director_saves.h"
+#include "chief/parameter_server/director/director.h"
+#include "chief/parameter_server/director/director_epochs.h"
+#include "chief/parameter_server/director/director_members.h"
+#include "chief/parameter_server/director/director_rules.h"
+#include "chief/parameter_server/director/director_saves.h"
+#include "chief/parameter_server/director/waiting_log.h"
 #include "chief/parameter_server/run_setup.h"
 #include "chief/parameter_server/shard_rollback.h"
 #include "chief/parameter_server/training_callbacks.h"
 #include "chief/parameter_server/training_reporter.h"
-#include "chief/parameter_server/waiting_log.h"
 #include "chief/shards/server_rows.h"
 
 namespace muster::chief {

@@ -1,4 +1,4 @@
-#include "chief/parameter_server/director_state.h"
+#include "chief/parameter_server/director/director_state.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "chief/parameter_server/director_epochs.h"
+#include "chief/parameter_server/director/director_epochs.h"
 
 #include <fmt/format.h>
 

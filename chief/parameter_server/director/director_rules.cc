@@ -1,4 +1,4 @@
-#include "chief/parameter_server/director_rules.h"
+#include "chief/parameter_server/director/director_rules.h"
 
 #include <algorithm>
 

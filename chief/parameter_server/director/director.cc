@@ -1,11 +1,11 @@
 // The director's thread.
-#include "chief/parameter_server/director.h"
+#include "chief/parameter_server/director/director.h"
 
 #include <fmt/format.h>
 
 #include <utility>
 
-#include "chief/parameter_server/director_impl.h"
+#include "chief/parameter_server/director/director_impl.h"
 #include "common/base/logging.h"
 
 namespace muster::chief {

@@ -1,9 +1,9 @@
 // DirectorSaves manages the cuts of a parameter-server job. A cut is a consistent copy of the
-// servers' state between two steps (checkpoint_cutter.h). DirectorSaves keeps the purposes for
-// which a cut is wanted. It begins a cut, and retries the cut if a server is lost. It passes the
-// result to the CheckpointSink, to callbacks and to observers. It knows whether the job can end
-// without another checkpoint (IsSaved), and the step of the weights in the chief's replica of the
-// model. Used only by the thread of Director::Run.
+// servers' state between two steps (chief/parameter_server/checkpoint_cutter.h). DirectorSaves
+// keeps the purposes for which a cut is wanted. It begins a cut, and retries the cut if a server is
+// lost. It passes the result to the CheckpointSink, to callbacks and to observers. It knows whether
+// the job can end without another checkpoint (IsSaved), and the step of the weights in the chief's
+// replica of the model. Used only by the thread of Director::Run.
 #pragma once
 
 #include <cstdint>
@@ -11,13 +11,13 @@
 #include <utility>
 
 #include "chief/parameter_server/checkpoint_cutter.h"
-#include "chief/parameter_server/director_members.h"
-#include "chief/parameter_server/director_rules.h"
+#include "chief/parameter_server/director/director_members.h"
+#include "chief/parameter_server/director/director_rules.h"
+#include "chief/parameter_server/director/waiting_log.h"
 #include "chief/parameter_server/run_setup.h"
 #include "chief/parameter_server/shard_rollback.h"
 #include "chief/parameter_server/training_callbacks.h"
 #include "chief/parameter_server/training_reporter.h"
-#include "chief/parameter_server/waiting_log.h"
 
 namespace muster::chief {
 

@@ -1,4 +1,4 @@
-#include "chief/parameter_server/director_saves.h"
+#include "chief/parameter_server/director/director_saves.h"
 
 #include <fmt/format.h>
 
