@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "common/base/files/fd.h"
-#include "deploy/launcher/signals.h"
+#include "deploy/launcher/processes/signals.h"
 #include "muster/status.h"
 
 namespace muster::hosts {

@@ -15,8 +15,8 @@
 #include "common/base/files/fd.h"
 #include "deploy/hosts/host_input.h"
 #include "deploy/hosts/messages.h"
-#include "deploy/launcher/child.h"
-#include "deploy/launcher/lines.h"
+#include "deploy/launcher/processes/child.h"
+#include "deploy/launcher/processes/lines.h"
 #include "muster/status.h"
 
 namespace muster::hosts {

@@ -8,7 +8,7 @@
 #include <csignal>
 #include <cstdlib>
 
-#include "deploy/launcher/child.h"
+#include "deploy/launcher/processes/child.h"
 
 namespace muster::hosts {
 namespace {

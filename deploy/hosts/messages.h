@@ -13,14 +13,14 @@
 #include <vector>
 
 #include "common/base/clock.h"
-#include "deploy/launcher/child.h"
+#include "deploy/launcher/processes/child.h"
 #include "muster/json.h"
 #include "muster/status.h"
 
 namespace muster::hosts {
 
 // The limit of a line in bytes. Neither side sends longer lines. Both sides read with a
-// LineSplitter (deploy/launcher/lines.h) of this limit.
+// LineSplitter (deploy/launcher/processes/lines.h) of this limit.
 inline constexpr size_t kLongestMessage = 16 * 1024 * 1024;
 // The launcher sends a message at least this often.
 inline constexpr Duration kPingEvery = std::chrono::seconds(5);

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "deploy/hosts/host_list.h"
-#include "deploy/launcher/signals.h"
+#include "deploy/launcher/processes/signals.h"
 #include "muster/status.h"
 
 namespace muster::hosts {

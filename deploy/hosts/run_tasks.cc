@@ -22,11 +22,11 @@
 #include "common/telemetry/progress.h"
 #include "deploy/hosts/archive.h"
 #include "deploy/hosts/messages.h"
-#include "deploy/launcher/child.h"
 #include "deploy/launcher/gpus.h"
-#include "deploy/launcher/lines.h"
-#include "deploy/launcher/ports.h"
-#include "deploy/launcher/signals.h"
+#include "deploy/launcher/processes/child.h"
+#include "deploy/launcher/processes/lines.h"
+#include "deploy/launcher/processes/ports.h"
+#include "deploy/launcher/processes/signals.h"
 
 namespace muster::hosts {
 namespace {

@@ -1,5 +1,5 @@
-// Implements launcher::Processes (deploy/launcher/processes.h) for tasks on other hosts, with one
-// ssh connection to each host.
+// Implements launcher::Processes (deploy/launcher/processes/processes.h) for tasks on other hosts,
+// with one ssh connection to each host.
 #pragma once
 
 #include <map>
@@ -9,7 +9,7 @@
 
 #include "deploy/hosts/host_list.h"
 #include "deploy/launcher/gpus.h"
-#include "deploy/launcher/processes.h"
+#include "deploy/launcher/processes/processes.h"
 #include "muster/status.h"
 
 namespace muster::hosts {

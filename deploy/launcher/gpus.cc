@@ -9,7 +9,7 @@
 #include <set>
 
 #include "common/telemetry/nvml.h"
-#include "deploy/launcher/child_output.h"
+#include "deploy/launcher/processes/child_output.h"
 
 namespace muster::launcher {
 namespace {

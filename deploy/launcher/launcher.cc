@@ -11,9 +11,9 @@
 #include "common/base/files/created_files.h"
 #include "common/telemetry/progress.h"
 #include "deploy/launcher/console.h"
-#include "deploy/launcher/local_processes.h"
+#include "deploy/launcher/processes/local_processes.h"
+#include "deploy/launcher/processes/signals.h"
 #include "deploy/launcher/report.h"
-#include "deploy/launcher/signals.h"
 #include "deploy/launcher/task_log.h"
 #include "muster/json.h"
 

@@ -12,7 +12,7 @@
 
 #include "deploy/launcher/gpus.h"
 #include "deploy/launcher/plan.h"
-#include "deploy/launcher/processes.h"
+#include "deploy/launcher/processes/processes.h"
 #include "deploy/launcher/task_exit_notifier.h"
 #include "deploy/launcher/verdict.h"
 #include "muster/status.h"

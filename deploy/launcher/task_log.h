@@ -4,8 +4,8 @@
 #include <string>
 #include <string_view>
 
-#include "deploy/launcher/child.h"
 #include "deploy/launcher/plan.h"
+#include "deploy/launcher/processes/child.h"
 #include "muster/status.h"
 
 namespace muster::launcher {

@@ -10,8 +10,8 @@
 
 #include "common/base/clock.h"
 #include "common/process/supervisor.h"
-#include "deploy/launcher/child.h"
 #include "deploy/launcher/plan.h"
+#include "deploy/launcher/processes/child.h"
 
 namespace muster::launcher {
 

@@ -12,8 +12,8 @@
 #include "absl/strings/string_view.h"
 #include "common/base/peer_text.h"
 #include "common/telemetry/nvml.h"
-#include "deploy/launcher/child_output.h"
 #include "deploy/launcher/gpus.h"
+#include "deploy/launcher/processes/child_output.h"
 #include "muster/json.h"
 
 namespace muster::preflight {

@@ -10,8 +10,8 @@
 #include <cstring>
 
 #include "common/base/restarts.h"
-#include "deploy/launcher/child.h"
-#include "deploy/launcher/exec_image.h"
+#include "deploy/launcher/processes/child.h"
+#include "deploy/launcher/processes/exec_image.h"
 
 namespace muster::ranks {
 namespace {

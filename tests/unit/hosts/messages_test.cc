@@ -4,7 +4,7 @@
 
 #include <csignal>
 
-#include "deploy/launcher/lines.h"
+#include "deploy/launcher/processes/lines.h"
 
 namespace muster::hosts {
 namespace {

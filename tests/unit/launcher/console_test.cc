@@ -9,7 +9,7 @@
 
 #include <csignal>
 
-#include "deploy/launcher/child.h"
+#include "deploy/launcher/processes/child.h"
 
 namespace muster::launcher {
 namespace {

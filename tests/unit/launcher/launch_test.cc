@@ -13,8 +13,8 @@
 #include <set>
 #include <sstream>
 
-#include "deploy/launcher/child.h"
-#include "deploy/launcher/lines.h"
+#include "deploy/launcher/processes/child.h"
+#include "deploy/launcher/processes/lines.h"
 #include "muster/json.h"
 #include "tests/paths.h"
 

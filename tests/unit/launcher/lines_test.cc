@@ -1,4 +1,4 @@
-#include "deploy/launcher/lines.h"
+#include "deploy/launcher/processes/lines.h"
 
 #include <gmock/gmock.h>
 

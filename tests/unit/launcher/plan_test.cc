@@ -9,7 +9,7 @@
 #include <numeric>
 #include <set>
 
-#include "deploy/launcher/ports.h"
+#include "deploy/launcher/processes/ports.h"
 
 namespace muster::launcher {
 namespace {

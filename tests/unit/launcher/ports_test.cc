@@ -1,5 +1,5 @@
 // Marks of ports that another user holds.
-#include "deploy/launcher/ports.h"
+#include "deploy/launcher/processes/ports.h"
 
 #include <gtest/gtest.h>
 #include <sys/socket.h>

@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <sstream>
 
-#include "deploy/launcher/child_output.h"
+#include "deploy/launcher/processes/child_output.h"
 
 namespace muster::preflight {
 namespace {

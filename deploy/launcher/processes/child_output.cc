@@ -1,4 +1,4 @@
-#include "deploy/launcher/child_output.h"
+#include "deploy/launcher/processes/child_output.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>

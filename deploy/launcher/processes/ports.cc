@@ -1,4 +1,4 @@
-#include "deploy/launcher/ports.h"
+#include "deploy/launcher/processes/ports.h"
 
 #include <arpa/inet.h>
 #include <fmt/format.h>

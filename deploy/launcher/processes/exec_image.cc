@@ -1,4 +1,4 @@
-#include "deploy/launcher/exec_image.h"
+#include "deploy/launcher/processes/exec_image.h"
 
 #include <unistd.h>
 

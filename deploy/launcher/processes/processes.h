@@ -12,10 +12,10 @@
 #include <vector>
 
 #include "common/base/clock.h"
-#include "deploy/launcher/child.h"
 #include "deploy/launcher/console.h"
 #include "deploy/launcher/plan.h"
-#include "deploy/launcher/signals.h"
+#include "deploy/launcher/processes/child.h"
+#include "deploy/launcher/processes/signals.h"
 #include "muster/json.h"
 #include "muster/status.h"
 

@@ -1,4 +1,4 @@
-#include "deploy/launcher/local_processes.h"
+#include "deploy/launcher/processes/local_processes.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -12,8 +12,8 @@
 #include "common/base/logging.h"
 #include "common/base/restarts.h"
 #include "common/telemetry/progress.h"
-#include "deploy/launcher/lines.h"
-#include "deploy/launcher/ports.h"
+#include "deploy/launcher/processes/lines.h"
+#include "deploy/launcher/processes/ports.h"
 
 namespace muster::launcher {
 namespace {

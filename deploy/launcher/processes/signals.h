@@ -4,7 +4,7 @@
 
 #include <optional>
 
-#include "deploy/launcher/child.h"
+#include "deploy/launcher/processes/child.h"
 #include "muster/status.h"
 
 namespace muster::launcher {

@@ -1,4 +1,4 @@
-#include "deploy/launcher/signals.h"
+#include "deploy/launcher/processes/signals.h"
 
 #include <fmt/format.h>
 #include <sys/signalfd.h>

@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "deploy/launcher/launcher.h"
-#include "deploy/launcher/processes.h"
+#include "deploy/launcher/processes/processes.h"
 
 namespace muster::launcher {
 

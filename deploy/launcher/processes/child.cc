@@ -1,4 +1,4 @@
-#include "deploy/launcher/child.h"
+#include "deploy/launcher/processes/child.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -10,7 +10,7 @@
 #include <csignal>
 #include <cstring>
 
-#include "deploy/launcher/exec_image.h"
+#include "deploy/launcher/processes/exec_image.h"
 
 namespace muster::launcher {
 namespace {
