@@ -1,6 +1,6 @@
 """Prints cycle_gan_reference.h: gradients and parameters that Python's torch gives for the model of cycle_gan.h.
 
-    "$(deploy/bootstrap --prefix)"/bin/python tests/unit/train/make_cycle_gan_reference.py > tests/unit/train/cycle_gan_reference.h
+    "$(deploy/bootstrap --prefix)"/bin/python tests/unit/train/step/make_cycle_gan_reference.py > tests/unit/train/step/cycle_gan_reference.h
 """
 import math
 

@@ -6,7 +6,7 @@
 
 #include "common/collective/formation.h"
 #include "common/train/step/step.h"
-#include "tests/unit/train/embedding_programs.h"
+#include "tests/unit/train/embedding/embedding_programs.h"
 
 namespace muster {
 namespace {

@@ -10,8 +10,8 @@
 #include <atomic>
 #include <sstream>
 
-#include "tests/unit/train/cycle_gan.h"
-#include "tests/unit/train/cycle_gan_reference.h"
+#include "tests/unit/train/step/cycle_gan.h"
+#include "tests/unit/train/step/cycle_gan_reference.h"
 
 namespace muster {
 namespace {
