@@ -1,5 +1,6 @@
-// The folders of the sources and of the programs under test. They are compiled into one small library
-// and not into each test: ccache can then share the objects of all tests between two clones.
+// The folders of the sources and of the programs under test. They are compiled into one small
+// library and not into each test: ccache can then share the objects of all tests between two
+// clones.
 #pragma once
 
 #include <string>
