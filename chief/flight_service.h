@@ -41,8 +41,8 @@ struct FlightServiceOptions {
 class FlightService {
  public:
   static std::unique_ptr<FlightService> Make(FlightServiceOptions options);
-  // Waits for the write in progress and drops the other unwritten records. To have all received
-  // records written, call Drain first. REQUIRES: the gRPC server is destroyed.
+  // Waits for the write in progress and drops the other unwritten records. A caller that needs all
+  // received records on the disk must call Drain first. REQUIRES: the gRPC server is destroyed.
   virtual ~FlightService() = default;
   virtual grpc::Service* service() = 0;
   // Blocks until all received records are written, but at most for `limit`.

@@ -27,8 +27,8 @@ struct SystemSummaryOptions {
   Duration interval = std::chrono::seconds(5);  // Time between two writes.
 };
 
-// Runs a thread that writes the scalars at each interval. The destructor makes the thread write the
-// scalars once more. There is at most one write for each step.
+// Runs a thread that writes the scalars once in each interval. The destructor makes the thread
+// write the scalars once more. There is at most one write for each step.
 class SystemSummaries {
  public:
   explicit SystemSummaries(SystemSummaryOptions options);

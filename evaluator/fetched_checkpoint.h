@@ -1,7 +1,7 @@
-// A FetchedCheckpoint is a checkpoint in a folder that this process can read. If the path that the
-// chief has announced exists on this host and has the announced checkpoint, this path is the
-// folder. Otherwise the folder is a private temporary one with files that were fetched from the
-// chief.
+// A FetchedCheckpoint is a checkpoint in a folder that this process can read. The chief announces
+// the path of the checkpoint. If the announced checkpoint is at this path on this host, path()
+// returns this path. Otherwise the checkpoint's files are fetched from the chief into a private
+// temporary folder.
 #pragma once
 
 #include <string>
@@ -13,8 +13,8 @@ namespace muster::evaluator {
 
 class FetchedCheckpoint {
  public:
-  // Finds or fetches the checkpoint. Does not verify the checksums of the files, which the caller
-  // must do.
+  // Finds or fetches the checkpoint. Does not verify the checksums of the files. The caller must
+  // verify them.
   static absl::StatusOr<FetchedCheckpoint> Get(checkpoint::FileSystem& files, ChiefLink& link,
                                                const proto::Announcement& announced);
   FetchedCheckpoint(FetchedCheckpoint&& other) noexcept;

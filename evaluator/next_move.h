@@ -16,7 +16,7 @@ struct FollowState {
   int64_t after_step = -1;         // All checkpoints up to this step are evaluated or skipped.
 };
 
-// What the evaluator must do next.
+// The next action of the evaluator.
 enum class Move {
   kEnd,       // The job has ended: exit.
   kAskJob,    // The chief's process is a new one: request its job.

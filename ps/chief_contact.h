@@ -1,8 +1,8 @@
 // ChiefContact tracks when the last message of the chief arrived at this parameter server.
 //
 // The chief replaces a server that it cannot reach, even if workers still reach the server. If a
-// server acknowledged a push after the chief has replaced it, the push would be lost. A server
-// therefore acknowledges no push while it has received no message of the chief for too long.
+// server acknowledged a push after the chief has replaced the server, the push would be lost. If
+// the last message of the chief is too old, a server therefore acknowledges no pushes.
 #pragma once
 
 #include "absl/base/thread_annotations.h"

@@ -1,5 +1,5 @@
 // The rows of all embedding tables of one shard as a safetensors file, which is produced piece by
-// piece. A shard is the part of the variables that one parameter server holds. It consists of
+// piece. A shard is the part of the variables that one parameter server holds. A shard consists of
 // chunks. Each row of a table belongs to one chunk. A table with n rows has these tensors:
 // - "<table>.keys", int64 [n];
 // - "<table>.rows", float32 [n, width];

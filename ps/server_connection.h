@@ -25,8 +25,9 @@ struct ServeOptions {
   Duration idle = std::chrono::minutes(10);   // Maximum time between two requests.
   Duration stall = std::chrono::seconds(30);  // Maximum time without progress within a request.
   // If set, Serve applies a part of a push only while the chief's last message is recent
-  // (ChiefContact::Await). While it is not, Serve waits for a new message or a new view, for at
-  // most `new_view`, and then fails. May be null.
+  // (ChiefContact::Await). Otherwise Serve first waits for the next message of the chief. Serve
+  // returns an error if this wait takes longer than `new_view`, or if a new view begins. May be
+  // null.
   ChiefContact* chief = nullptr;
   // Serve sets this to the highest lease of which a push has arrived at this process. A lease is
   // the number that the chief gave to the batch of the push. May be null.

@@ -1,4 +1,4 @@
-// The shards of one ps process. A shard is the part of the variables that one server holds. It
+// The shards of one ps process. A shard is the part of the variables that one server holds. A shard
 // consists of chunks (common/push_pull/layout.h).
 //
 // A view is the chief's assignment of each shard to a primary ps task and optionally a backup.
@@ -73,8 +73,8 @@ class ShardHost {
   virtual absl::Status SetView(const PsView& view) = 0;
   // Sets the incarnation of each worker, keyed by the index of the worker. An incarnation is a
   // random number that identifies a process. After the call, only these processes may push. Has no
-  // effect if `version` is below that of an earlier call. `version` consists of the chief's term, a
-  // number above the terms of all earlier chiefs, and a counter of that chief.
+  // effect if `version` is below that of an earlier call. `version` is a pair of two numbers: the
+  // chief's term, and a counter of this chief. The term is above the terms of all earlier chiefs.
   using WorkersVersion = std::pair<uint32_t, uint64_t>;
   virtual void SetWorkers(WorkersVersion version, const std::map<int, uint64_t>& incarnations) = 0;
   // Sets the content of a chunk. Also changes the backup if this process is the shard's primary.

@@ -1,6 +1,6 @@
 // The state of one shard: parameters, optimizer slots and counts of updates. A shard is the part of
-// the variables that one parameter server holds. It consists of chunks. A chunk is a range of the
-// dense variables, or rows of an embedding table. Workers send gradients in pushes. A push may
+// the variables that one parameter server holds. A shard consists of chunks. A chunk is a range of
+// the dense variables, or rows of an embedding table. Workers send gradients in pushes. A push may
 // cover several chunks.
 //
 // The store applies the updates of a chunk one at a time, in the order of arrival. Chunks are
@@ -33,9 +33,10 @@ namespace muster::ps {
 struct ChunkState {
   // For a chunk of an embedding table: the rows in the format of push_pull::PackRows.
   std::vector<float> parameters;
-  // The optimizer's slots: one vector for each of ShapedSlots(rule), as long as `parameters`. For a
-  // chunk of an embedding table with n rows: one vector for each of EmbeddingTable::Columns except
-  // the first. Such a vector has the shape [n][elements], where `elements` is RowColumn::elements.
+  // The optimizer's slots. A dense chunk has one vector for each of ShapedSlots(rule), with the
+  // same size as `parameters`. A chunk of an embedding table with n rows has one vector for each of
+  // EmbeddingTable::Columns except the first. Such a vector has the shape [n][elements], where
+  // `elements` is RowColumn::elements.
   std::vector<std::vector<float>> slots;
   // Only for a chunk of an embedding table: the keys that have no row yet, each followed by its
   // number of updates (EmbeddingTable::Counted).
@@ -61,8 +62,8 @@ ChunkState FreshState(const RuleSpec& rule, std::span<const float> parameters);
 
 // The position of a piece in a state. The state of an embedding table's chunk may arrive in several
 // pieces, each with some of the rows. The first piece discards the pieces of an incomplete earlier
-// state. The chunk changes only when the last piece arrives. Its `updates` and `last` are then
-// those of the last piece.
+// state. The chunk changes only when the last piece arrives. The chunk's `updates` and `last` are
+// then those of the last piece.
 struct Piece {
   bool first = true, last = true;
 };
@@ -101,7 +102,7 @@ class ShardStore {
   virtual absl::StatusOr<FrozenRows> Freeze(int chunk) const = 0;
   // FreezeDense preserves the current state of a dense chunk for Read. Read returns this state, and
   // may be called once for each result of FreezeDense. The store copies the state as late as
-  // possible: in Read, or before the next update of the chunk if there is one before Read.
+  // possible: before the next update of the chunk, or in Read if there is no update before Read.
   class FrozenChunk;
   virtual absl::StatusOr<std::shared_ptr<FrozenChunk>> FreezeDense(int chunk) const = 0;
   virtual absl::StatusOr<ChunkState> Read(int chunk, FrozenChunk* frozen) const = 0;

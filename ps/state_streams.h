@@ -28,15 +28,15 @@ class StreamHost {
   // term, a number above the terms of all earlier chiefs. `method` is for error messages.
   virtual grpc::Status Enter(const grpc::CallbackServerContext& context, const char* method,
                              uint32_t term, HostPtr* host) = 0;
-  // Finds the cut that the request names. Returns an error if there is none, or if it does not
-  // contain the shard.
+  // Finds the cut that the request names. Returns an error if there is no such cut, or if the cut
+  // does not contain the shard.
   virtual grpc::Status FindCut(const proto::ReadRequest& request, CutPtr* cut) const = 0;
-  // Runs `work`, which begins a call, on a thread of this service. Returns an error if too many
+  // Runs `work` on a thread of this service. `work` begins a call. Returns an error if too many
   // calls wait for a thread.
   virtual grpc::Status RunCall(std::function<void()> work) = 0;
-  // Runs `work`, which handles one message of a call that BulkCalls has admitted, on a thread of
-  // this service. There are as many such threads as BulkCalls admits calls, so no call waits for a
-  // thread that another call uses. Returns false if no memory is left.
+  // Runs `work` on a thread of this service. `work` handles one message of a call that BulkCalls
+  // has admitted. The service has one such thread for each call that BulkCalls may admit, so no
+  // call waits for a thread that another call uses. Returns false if no memory is left.
   virtual bool RunPiece(std::function<void()> work) = 0;
   virtual rpc::BulkCalls& bulk() = 0;
 

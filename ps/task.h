@@ -62,15 +62,15 @@ struct PsParts {
   std::function<absl::Status(const ClusterConfig&, const Job&, const absl::Status& failure,
                              const std::function<bool()>& give_up)>
       fail_early;
-  // Called before this process joins. While the chief's host refuses connections, checks whether
-  // the run in model_dir is finished, and returns true if so: this process must then not join.
-  // Returns false once connections are not refused. Returns an error after at most timeouts.join,
-  // or if `give_up` returns true.
+  // Called before this process joins. Blocks while the chief's host refuses connections. Returns
+  // true if the run in model_dir is finished. This process must not join in that case. Returns
+  // false once a connection is not refused. Returns an error after at most timeouts.join, or if
+  // `give_up` returns true.
   std::function<absl::StatusOr<bool>(const ClusterConfig&, const Job&,
                                      const std::function<bool()>& give_up)>
       finished_without_chief;
-  // Makes the planned faults of --fault apply to data connections and to the session, which is the
-  // stream to the chief. Called before the first of them is opened.
+  // Applies the planned faults of --fault to data connections, and to the session, which is the
+  // stream to the chief. Called before any of these connections is opened.
   std::function<void(Faults*, transport::ListenerOptions*)> adapt;
   // A file, such as Kubernetes' terminationMessagePath, that also receives the error with which
   // this process ends. Empty: none.

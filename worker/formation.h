@@ -29,8 +29,8 @@ struct FormationOptions {
   CollectiveOptions collective;
   Duration timeout;  // The timeout of the communicators' operations.
   // Called with the error if the NCCL communicators cannot be made. The GroupFactory returns the
-  // result. For a device that has failed, `judge` can return a final error, so that the caller does
-  // not retry.
+  // result of `judge`. If a device has failed, `judge` can return a final error, so that the caller
+  // does not retry.
   std::function<absl::Status(const absl::Status&)> judge;
   std::shared_ptr<transport::TaskTraffic> traffic;  // Counts the bytes of shared memory and NCCL.
 };

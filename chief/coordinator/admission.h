@@ -21,10 +21,10 @@ namespace muster::chief {
 // coordinator's document, and `theirs` that of the process.
 using Compare = std::function<std::string(const std::string& mine, const std::string& theirs)>;
 
-// The first field in which a process's cluster spec differs from the chief's, and the first key in
-// which its job differs. "" if there is no difference. The jobs are compared only if the clusters
-// are equal. Comparisons of long documents take time, so the caller makes them without the
-// coordinator's lock.
+// The differences between a process and the chief: the first field in which their cluster specs
+// differ, and the first key in which their jobs differ. "" if there is no difference. The jobs are
+// compared only if the cluster specs are equal. Comparisons of long documents take time, so the
+// caller makes them without the coordinator's lock.
 struct Differences {
   std::string cluster_field, job_key;
 };
@@ -32,29 +32,30 @@ struct Differences {
 struct AdmissionOptions {
   // `cluster` and `job` are the chief's cluster spec and job, as JSON.
   std::string run_id, cluster_digest, cluster, job;
-  // The chief's term: a number above those of all earlier chiefs of the run. It starts with the
-  // value in owner.json, and rises if a member has seen a generation above those of this chief. The
-  // term is the upper half of the number of each new generation (a period in which a fixed set of
-  // members trains).
+  // The chief's term: a number above the terms of all earlier chiefs of the run. A generation is a
+  // period in which a fixed set of members trains. The term is the upper half of the number of each
+  // new generation. The term starts with the value in owner.json. It rises if a member has seen a
+  // generation with a higher number than all generations of this chief.
   uint32_t term = 1;
   uint32_t first_term = 1;  // The value of `term` at the start of the chief.
-  // True if there is no model_dir, or if it has no record of a run that had begun. The chief then
-  // adopts the run_id of the first member that holds state.
+  // True if the job has no model_dir, or if the model_dir has no record of a run that has begun.
+  // The chief then adopts the run_id of the first member that holds state.
   bool fresh_run = false;
   Compare differing_cluster_field, differing_job_key;
-  // After this time without a heartbeat of a member, another process of its task may replace the
-  // member's process. If the process's session is broken, another one may replace it at once.
+  // After this time without a heartbeat of a member, a new process of the member's task may replace
+  // the member's process. If the session of the member's process is broken, a new process may
+  // replace it at once.
   Duration suspect = std::chrono::milliseconds(2500);
 };
 
 struct Refusal {
   ExitCode code;
   std::string message;  // One sentence. The refused task prints it as its last line.
-  // True if the refusal ends the job. The reason is a wrong configuration of a task without which
-  // the job cannot start. A restart of the task would not help.
+  // True if the refusal ends the job. In this case the job has not started, it cannot start without
+  // the task, and the task's configuration is wrong. A restart of the task would not help.
   bool ends_job = false;
-  // True if the refused process retries until its timeouts.join has passed. The reason is that its
-  // task has another process, which may leave before that time.
+  // True if the refused process retries until its timeouts.join has passed. In this case the task
+  // has another process, which may leave before that time.
   bool tries_again = false;
 };
 

@@ -1,11 +1,11 @@
-// The Coordinator supervises the members of a job. A member is a task that takes part in training:
-// the chief and the workers, or in a parameter-server job the workers and the ps tasks. The chief
-// runs one Coordinator. Each member has a session, which is a gRPC stream to the Coordinator. The
-// Coordinator forms generations (periods in which a fixed set of members trains together) and
-// decides the verdict (the outcome of the job). A chief's process has two halves: the chief's half
-// with the Coordinator, and the half that trains. If the chief's task is a member, the training
-// half joins as a Member (common/membership/member.h). See docs/control_plane.md for the protocol
-// and chief/decision/decision.h for the rules.
+// The Coordinator supervises the members of a job. The members are the tasks that take part in
+// training: the chief and the workers, or in a parameter-server job the workers and the ps tasks.
+// The chief runs one Coordinator. Each member has a session, which is a gRPC stream to the
+// Coordinator. The Coordinator forms generations (periods in which a fixed set of members trains
+// together) and decides the verdict (the outcome of the job). A chief's process has two halves: the
+// chief's half with the Coordinator, and the half that trains. If the chief's task is a member, the
+// training half joins as a Member (common/membership/member.h). See docs/control_plane.md for the
+// protocol and chief/decision/decision.h for the rules.
 #pragma once
 
 #include <grpcpp/impl/service_type.h>
@@ -50,17 +50,18 @@ struct CoordinatorOptions {
   // (AdmissionOptions::fresh_run), the chief adopts the run of the first member that holds state.
   // `run_id` is then the id of this run. Called without locks, on the thread of IdentityWriter.
   // After an error the Coordinator retries at the next tick. If the errors last for
-  // MembershipOptions::join, it ends the job.
+  // MembershipOptions::join, the Coordinator ends the job.
   std::function<absl::Status(const std::string& run_id, uint32_t term)> record_identity;
   //
   // The next four functions must not block, because they are called with the Coordinator's lock
   // held.
   //
-  // Called when a process that had joined is lost and another process may replace it. Not called
-  // for a member that leaves because it was asked to stop.
+  // Called when the process of a member is lost and another process may replace it. Not called for
+  // a member that leaves because it was asked to stop. Not called if a new process has already
+  // taken the place of the lost process.
   std::function<void(const MemberLossReport& lost)> on_lost;
-  // Called at the start, when a generation is formed, and when the term rises. `generation` is an
-  // upper bound of the numbers of all generations of the run that this chief knows.
+  // Called at the start, when a generation is formed, and when the term rises. No generation that
+  // this chief knows has a number above `generation`.
   std::function<void(uint64_t generation)> on_newest;
   // Called with `straggler` true when the other members begin to wait for `member` in each step
   // (pace.h). Called with false when they no longer wait.
@@ -79,7 +80,7 @@ struct CoordinatorOptions {
   MemberEvents* events = nullptr;
   // Index in `members` of the member in this process, -1 if there is none.
   int own_member = 0;
-  // Interval in which the Coordinator logs the missing members.
+  // Time between two log lines about missing members.
   Duration roster_interval = std::chrono::seconds(10);
   Duration tick = std::chrono::milliseconds(100);  // The longest time between two decisions.
   // Timeout for the Hello, the first message of a session.

@@ -19,12 +19,12 @@ class CoordinatorActions {
   void Abort(PausingTime now, const std::string& why);
   // Ends the job. Has no effect if the job has already ended. `lost` is the member that caused the
   // end, -1 if none. If this member has been silent for MembershipOptions::suspect, the coordinator
-  // does not wait until it acknowledges the verdict.
+  // does not wait for the member to acknowledge the verdict.
   void End(PausingTime now, Verdict verdict, int lost);
   // Asks all members to stop at a step that they agree on.
   void Stop();
   // Logs one line that names the missing members, and sends this line to all members. Has an effect
-  // only while members wait for missing ones, and at most once per
+  // only while some members wait for missing members, and at most once per
   // CoordinatorOptions::roster_interval.
   void SendMissingMembers(PausingTime now);
   void BeginRoster() { next_roster_ = state_.job.stage_since + state_.options.roster_interval; }

@@ -65,10 +65,10 @@ class CoordinatorImpl final : public Coordinator,
   // Tries to connect to the members with broken sessions, to learn whether their processes still
   // exist.
   void ProbeBroken();
-  // Starts a write of the run id and the term to the disk, if one is needed. There are two cases. A
-  // chief without a record of its run is about to adopt the run of a member. Or a new generation (a
-  // period in which a fixed set of members trains) cannot be formed before the write. Ends the job
-  // if no write succeeds within timeouts.join.
+  // Starts a write of the run id and the term to the disk, if a write is needed. It is needed in
+  // two cases. In the first, the chief has no record of its run and is about to adopt the run of a
+  // member. In the second, a new generation (a period in which a fixed set of members trains)
+  // cannot be formed before the write. Ends the job if no write succeeds within timeouts.join.
   void RecordIdentityLocked(PausingTime now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Handles the result of a write of the run id and the term.
   void KeptLocked(const IdentityWriter::Result& kept) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -89,8 +89,8 @@ class CoordinatorImpl final : public Coordinator,
   // True if a generation waits until the run id and the term are on the disk.
   bool to_form_ = false;
   absl::Status not_kept_;  // The result of the last write of the run id and the term.
-  // The time since which a write has been needed and none has succeeded. nullopt after a success.
-  // Starts anew if no write was needed for ten seconds.
+  // The time of the first try in the current series of tries to write. nullopt after a success. A
+  // new series starts if no write was needed for ten seconds.
   std::optional<PausingTime> not_kept_since_;
   PausingTime to_keep_at_;  // The last time at which a write was needed.
 

@@ -35,8 +35,8 @@ class Registration {
  private:
   // Returns the devices (such as GPUs) of all joined members except `member`.
   std::vector<MemberDevices> OtherDevices(int member) const;
-  // Called while the job ends. Returns whether the process was started for the next start of a job
-  // on this cluster. Such a process receives no verdict and waits for the next chief.
+  // Called while the job ends. Returns true if the process was started for a later job, or for a
+  // later start of this job. Such a process receives no verdict and waits for the next chief.
   bool OfTheNextStart(int member, const proto::Hello& hello, const Differences& differences) const;
   // Ends the session without a verdict, so that the process retries.
   void TellToRetry(const std::shared_ptr<Session>& session, const proto::Hello& hello, int member,
@@ -49,8 +49,9 @@ class Registration {
   // Makes the sender of `hello` the process of `member`, in place of an earlier process.
   void TakeProcess(PausingTime now, const proto::Hello& hello, int member);
   // The chief's term is the upper half of the number of each generation (a period in which a fixed
-  // set of members trains). RaiseTerm raises the term if a process has seen the generation
-  // `highest_generation`, which is above those of this chief.
+  // set of members trains). `highest_generation` is the highest number of a generation that a
+  // process has seen. If it is above the numbers of this chief's generations, RaiseTerm raises the
+  // term.
   void RaiseTerm(uint64_t highest_generation);
   void Bind(const std::shared_ptr<Session>& session, const proto::Hello& hello, int member);
   // Sends the job's current state to a member that has joined or rejoined.

@@ -21,20 +21,21 @@
 
 namespace muster::chief {
 
-// The part of a member's state that JobState (chief/decision/decision.h) does not have: its session
-// and messages. An incarnation is a random number that identifies a process.
+// The part of a member's state that is not in JobState (chief/decision/decision.h): the member's
+// session and messages. An incarnation is a random number that identifies a process.
 struct MemberSlot {
   std::shared_ptr<Session> session;  // Null if the member has no session.
   proto::Hello hello;                // The last accepted Hello (the first message of a session).
   Session::Message formation;        // The message that announced the member's last generation.
-  // The incarnation of the process that the coordinator dropped, 0 once another one has joined.
+  // The incarnation of the process that the coordinator dropped. 0 if a process of the task has
+  // joined since.
   uint64_t lost = 0;
-  // The incarnation of the last process for which the log says that it waits for this member's
-  // place. Prevents repeated lines.
+  // The incarnation of the last process of this task that the coordinator told to retry. Prevents
+  // repeated log lines about the same process.
   uint64_t wait_logged = 0;
-  // A report of the task's launcher that the process has ended and will not be restarted. The
-  // report arrived while the process still had a live session, so it does not count yet (see
-  // CheckDeaths).
+  // The task's launcher has reported that the process has ended and will not be restarted. When the
+  // report arrived, the process still had a live session. The report therefore does not count yet
+  // (see CheckDeaths).
   struct Death {
     std::string why;
     PausingTime at;  // When the report arrived.
@@ -58,13 +59,13 @@ struct CoordinatorState {
   }
   // Handles a report that a task has failed, or that its process has ended and will not be
   // restarted. Returns "" if the report ends the job, otherwise the reason why it does not. Sets
-  // `try_again` to true if the reporting process could not take a member's place because of its
-  // configuration, and the job waits for another process. The reporting process must then exit with
-  // 138 (retryable), because a start on another host may succeed.
+  // `try_again` to true if a new process reports that it cannot replace a lost process because of a
+  // configuration error. The job then waits for another process. The reporting process must exit
+  // with 138 (retryable), because a start on another host may succeed.
   std::string TakeFailure(const proto::FailureReport& report, bool* try_again);
-  // Handles MemberSlot::death of all members. The report counts once the session is broken or
-  // silent. CheckDeaths drops the report if the process still sends messages a second after the
-  // report arrived.
+  // Handles the reports in MemberSlot::death of all members. A report counts once the process's
+  // session is broken or silent. CheckDeaths drops a report if the process still sends messages a
+  // second after the report arrived.
   void CheckDeaths(PausingTime now);
 
   // Reports an event to CoordinatorOptions::on_event. `task` may be "". `step` may be -1.
@@ -91,11 +92,11 @@ struct CoordinatorState {
   void AdmitNewest() const {
     if (options.on_newest) options.on_newest(Newest());
   }
-  // Returns the number of the newest generation of the term. Before the first generation of the
-  // term, returns a number below that generation's.
+  // Returns the number of the newest generation of the term. If the term has no generation yet,
+  // returns a number below the number of the term's first generation.
   uint64_t Newest() const { return (static_cast<uint64_t>(admission.term) << 32) | counter; }
   // The run id and the term of the last successful write to the disk. The coordinator forms a
-  // generation only if they equal the current ones.
+  // generation only if these values equal the current run id and term.
   std::optional<std::pair<std::string, uint32_t>> kept;
   std::string abort_reason;  // Why the last generation was aborted.
   bool event = false;        // True if Wake was called since the last decision.

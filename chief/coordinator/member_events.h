@@ -17,8 +17,8 @@ struct AdmittedMember {
   uint64_t incarnation = 0;  // A random number that identifies the process.
   std::string data_address;  // host:port of the member's data listener.
   std::string host_id, host;
-  // True if the process may hold state of this run, because it was a member before this admission:
-  // under an earlier chief, or until its session broke.
+  // True if the process was a member before this admission: under an earlier chief, or until its
+  // session broke. Such a process may hold state of this run.
   bool again = false;
 };
 

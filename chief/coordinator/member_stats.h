@@ -22,8 +22,8 @@ class MemberStats {
               std::function<void(const TaskId& member, bool straggler)> on_straggler)
       : tasks_(std::move(tasks)), on_straggler_(std::move(on_straggler)), kept_(tasks_.size()) {}
 
-  // Stores the measurements of a member. Logs and calls `on_straggler` when the member becomes a
-  // straggler, and when it is no longer one. `step` is the member's step, for the log.
+  // Stores the measurements of a member. When the member becomes a straggler or is no longer a
+  // straggler, logs this and calls `on_straggler`. `step` is the member's step, for the log.
   void Keep(int member, proto::TaskStats stats, int64_t step);
   // Called when a member is lost.
   void Forget(int member);

@@ -15,7 +15,7 @@ struct PaceRules {
   double share = 0.2, least_seconds = 0.005;
   // A member is a straggler after this many reports in a row over the limit. A single report over
   // the limit suffices if the excess is at least `clear_share` of the member's local time, and at
-  // least `clear_seconds`. A busy host delays few steps for so long.
+  // least `clear_seconds`. A busy host rarely delays a step by so much.
   int reports = 3;
   double clear_share = 0.5, clear_seconds = 0.1;
   // A member is no longer a straggler after this many reports in a row below half of the limit. The

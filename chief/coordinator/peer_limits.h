@@ -1,6 +1,6 @@
 // These functions check messages of members (tasks in training) against generous limits, and make
-// their text safe for the log. All functions are pure. The coordinator checks a Hello without its
-// lock, and before it parses any JSON in it.
+// the text in the messages safe for the log. All functions are pure. The coordinator checks a Hello
+// without its lock, and before it parses any JSON in it.
 #pragma once
 
 #include <string>
@@ -22,8 +22,9 @@ std::string ProblemWith(const proto::Hello& hello);
 // Returns whether `id` is empty or has the form of a run id of any version of Muster.
 bool IsRunId(std::string_view id);
 
-// CleanText makes the text that is written to the log, to verdicts and to files printable.
-// CleanStats does the same for measurements, and drops entries that exceed limits.
+// CleanText makes the text in a message printable, because the coordinator writes this text to the
+// log, to verdicts and to files. CleanStats does the same for measurements, and drops entries that
+// exceed limits.
 void CleanText(proto::Hello* hello);
 void CleanStats(proto::TaskStats* stats);
 void CleanText(proto::Report* report);

@@ -53,7 +53,7 @@ class Session final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byt
   void SendIfIdle(Message message);
   // Ends the stream once all queued messages are sent. The member receives the status OK.
   void Close() { Close(grpc::Status::OK); }
-  // Does the same, but the member receives `status`.
+  // Like Close(), but the member receives `status`.
   void Close(const grpc::Status& status);
   // Cancels the stream at once.
   void Kill();
@@ -65,7 +65,7 @@ class Session final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byt
   // Returns the identity in the client's certificate; nullopt on a plaintext connection.
   const std::optional<security::Peer>& caller() const { return caller_; }
 
-  // Only the handler uses these two fields. Its mutex guards them.
+  // Only the handler uses these two fields. The handler's mutex guards them.
   int member = -1;
   bool broken = false;
 

@@ -1,8 +1,8 @@
 // JobState is the coordinator's data about a job and its members. The coordinator is the part of
-// the chief that supervises the members. A member is a task that the coordinator supervises: the
-// chief and the workers in synchronous training, the workers and the ps tasks in a parameter-server
-// job. A generation is a period in which a fixed set of members trains together. Each generation
-// has a number above all earlier ones.
+// the chief that supervises the members. In synchronous training, the members are the chief and the
+// workers. In a parameter-server job, the members are the workers and the ps tasks. A generation is
+// a period in which a fixed set of members trains together. Each generation has a number, which is
+// above the numbers of all earlier generations.
 //
 // The functions in this header compute the coordinator's next action. They are pure functions of
 // the current time, the state and the options. All times come from the coordinator's clock, which
@@ -35,9 +35,9 @@ struct MembershipOptions {
   Duration resume = std::chrono::seconds(1);
   // A member is lost after this long without a heartbeat.
   Duration heartbeat = std::chrono::seconds(10);
-  // Timeout for the other members to finish training once the first one has finished. The timeout
-  // starts anew with each phase of a member, and does not apply while the member saves or
-  // evaluates.
+  // Timeout for the other members to finish training once the first member has finished. For each
+  // of the other members, the timeout starts anew with each phase. It does not apply while the
+  // member saves or evaluates.
   Duration end = std::chrono::seconds(30);
   // Timeout of a formation, in which the members of a new generation connect to each other. Must
   // exceed the formation timeout that the members use.
@@ -48,15 +48,16 @@ struct MembershipOptions {
   // heartbeat.
   Duration root_cause_wait = std::chrono::seconds(3);
   Duration suspect = std::chrono::milliseconds(2500);
-  // The verdict is the outcome of the job, which the coordinator sends to all members. This is the
-  // timeout for their acknowledgements after a failure. After a success the timeout is `end`.
+  // The verdict is the outcome of the job. The coordinator sends it to all members, which
+  // acknowledge it. After a failure, `failure_ack_timeout` is the timeout for these
+  // acknowledgements. After a success the timeout is `end`.
   Duration failure_ack_timeout = std::chrono::seconds(2);
   // Timeout of each phase of a member (common/base/phase.h), indexed by Phase. Zero: no timeout.
   Duration phase[kNumPhases] = {};
   // A job is elastic if `min_members` is not 0. If a member is missing for `grace`, training
   // continues with the present members. These members must include the chief. Their number must be
   // at least `min_members` and more than half of the previous generation. The coordinator also
-  // admits members that come after this.
+  // admits members that join later.
   int min_members = 0;
   Duration grace = std::chrono::seconds(30);
   // The number of declared members that do not train but wait to replace a lost member.
@@ -87,9 +88,9 @@ struct MembershipOptions {
   bool independent = false;
   // The number of ps tasks that may be missing, because other ps tasks hold copies of their data.
   int spare_servers = 0;
-  // Independent members, after a restart of the chief: the coordinator admits members that hold
-  // state of the run at once. It admits members without state once all members are present, or this
-  // long after the first admission.
+  // Independent members, after a restart of the chief: the coordinator at once admits members that
+  // hold state of the run. It admits members without state once all members are present, or when
+  // this time has passed since the first admission.
   Duration newcomers = std::chrono::seconds(4);
 };
 
@@ -161,7 +162,8 @@ struct LastReport {
   // continue without it.
   bool leaving = false;
   bool finished = false;  // True if the member's training loop has ended after last_step.
-  // The exit code of the loop. kPreempted after a stop at a step that all members agreed on.
+  // The exit code with which the training loop ended: kPreempted after a stop at a step that all
+  // members agreed on.
   ExitCode outcome = ExitCode::kDone;
   std::string outcome_message;
   PausingTime finished_at;
@@ -175,8 +177,8 @@ struct MemberInfo {
 
   // The coordinator sets the fields below.
   //
-  // Synchronous members: true if a process of the task was in JobState::generation, even if it was
-  // lost. Independent members: true if the process is in process.generation.
+  // Synchronous members: true if a process of the task was in JobState::generation, even if this
+  // process is lost. Independent members: true if the process is in process.generation.
   bool in_generation = false;
   std::string why_missing = "never connected";
   std::optional<PausingTime> missing_since;  // When the process was lost.
@@ -205,8 +207,8 @@ struct JobState {
   PausingTime started, stage_since;
   // The number of the newest generation. In stage kJoining this generation has ended. 0: none.
   uint64_t generation = 0;
-  // Members that join may hold state from a generation of an earlier chief. This is the number of
-  // members of the largest such generation, 0 if there is none.
+  // Members that join may hold state from a generation of an earlier chief. `adopted_size` is the
+  // number of members of the largest such generation, 0 if there is none.
   int adopted_size = 0;
   // Independent members: the time at which a ps task was last admitted.
   PausingTime servers_since;
@@ -237,8 +239,8 @@ enum class Action {
   kAbortGeneration,
   kStop,    // Tell all members to stop at an agreed step.
   kEndJob,  // End the job with Decision::verdict.
-  // End the wait for acknowledgements of the verdict: all members that can receive it have sent
-  // theirs, or the timeout has passed.
+  // End the wait for acknowledgements of the verdict. Either all members that can receive the
+  // verdict have acknowledged it, or the timeout has passed.
   kClose,
 };
 // What the coordinator does next.
@@ -247,8 +249,8 @@ struct Decision {
   std::string reason;  // For the log.
   int member = -1;     // The member that the action is about. -1: none.
   // For kAbortGeneration and kDrop: true if `member` is connected, but makes no progress or leaves.
-  // The coordinator then sends `verdict` to its process, which exits. Another process can replace
-  // it.
+  // The coordinator then sends `verdict` to the member's process, which exits. Another process can
+  // replace this process.
   bool expel = false;
   // kEndJob: the verdict of the job. kAbortGeneration and kDrop: a verdict on `member`.
   Verdict verdict;
@@ -271,13 +273,13 @@ std::vector<int> NextMembers(PausingTime now, const JobState& state,
                              const MembershipOptions& options);
 
 // Returns the data that the coordinator keeps about a member after its process is lost. The result
-// has the `in_generation` of `lost`, because synchronous members wait for each other. For
-// independent members, the caller clears it.
+// keeps the value of `in_generation` in `lost`, because synchronous members wait for each other.
+// For independent members, the caller sets `in_generation` to false.
 MemberInfo Absent(PausingTime now, const JobState& state, const MemberInfo& lost,
                   const MembershipOptions& options);
 
-// Returns the member with the highest last_step. If several have it, returns the first of them.
-// REQUIRES: `members` is not empty.
+// Returns the member with the highest last_step. If several members have this last_step, returns
+// the first of these members. REQUIRES: `members` is not empty.
 int NewestMember(const JobState& state, const std::vector<int>& members);
 
 // Returns an estimate of the step in which `member` was lost: the highest step that any member of

@@ -36,9 +36,9 @@ std::optional<Decision> OwnFailure(const JobState& s);
 // Returns true if this chief has formed no generation, and no member has joined with state from an
 // earlier chief. A stop of the job then loses no state.
 bool Fresh(const JobState& s);
-// Returns true if members that have not joined this chief may hold state that they got under an
-// earlier chief. Always false once this chief has formed a generation, or
-// MembershipOptions::survivors after its start.
+// Returns true if some members have not joined this chief and may hold state from the time of an
+// earlier chief. Returns false once this chief has formed a generation. Also returns false once
+// MembershipOptions::survivors has passed since the start of this chief.
 bool MayAwaitSurvivors(PausingTime now, const JobState& s, const MembershipOptions& o);
 
 // Builds a list such as "worker 3, worker 4 and 17 others" for messages. The list shows at most
@@ -76,8 +76,8 @@ std::optional<Decision> DecideLeave(const JobState& s, const MembershipOptions& 
 
 // Returns the number of declared members minus MembershipOptions::spares.
 int FullSize(const JobState& s, const MembershipOptions& o);
-// Returns the number of ready members outside the current generation that were not asked to stop.
-// Each could replace a lost member at once.
+// Returns the number of ready members that are not in the current generation and were not asked to
+// stop. Each of these members could replace a lost member at once.
 int SparesReady(const JobState& s);
 // Jobs with spares: returns why a generation of FullSize members may be formed at `now`, or "" if
 // none may be formed. Some declared members may be missing. `with_backing_off` is as in

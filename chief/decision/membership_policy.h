@@ -29,7 +29,7 @@ struct NewGeneration {
   bool again = false;
 };
 
-// A process of a member that had a session and opens another one.
+// A process that has had a session and opens a new session.
 struct ReturningProcess {
   uint64_t generation = 0;          // The number of its current generation. 0: none.
   uint64_t highest_generation = 0;  // The highest generation that the process has seen.
@@ -47,7 +47,8 @@ class MembershipPolicy {
   // Carries out Action::kForm: changes `state` and returns the new generation with the number `id`.
   // `member` is Decision::member. REQUIRES: at least one member is ready.
   virtual NewGeneration Form(PausingTime now, uint64_t id, int member, JobState* state) const = 0;
-  // Returns the number of the current generation of `member`, or of its last one.
+  // Returns the number of the current generation of `member`. If the generation has ended, returns
+  // the number of the last generation.
   virtual uint64_t GenerationOf(const JobState& state, const MemberInfo& member) const = 0;
   // Returns true if some members wait for missing members. The coordinator then logs the names of
   // the missing members periodically.
@@ -56,10 +57,10 @@ class MembershipPolicy {
   // Returns the data that the coordinator keeps about a member after its process is lost.
   virtual MemberInfo Absent(PausingTime now, const JobState& state,
                             const MemberInfo& lost) const = 0;
-  // Replace is called when a new process takes the place of a process of `member` that had joined.
-  // Return is called when the same process of `member` opens another session. Both methods return
-  // why the event ends the generation of all members, or "" if the other members' generations
-  // continue.
+  // Replace is called when a new process of `member` takes the place of a joined process. Return is
+  // called when the same process of `member` opens another session. If the event ends the
+  // generation of all members, both methods return the reason. If the other members' generations
+  // continue, both return "".
   virtual std::string Replace(int member, JobState* state) const = 0;
   virtual std::string Return(const ReturningProcess& process, int member,
                              JobState* state) const = 0;

@@ -1,6 +1,6 @@
 // An EvaluationCall is a unary gRPC call from the evaluator: either Next or Report of
-// proto/evaluation.proto. The chief need not answer immediately. It uses no thread for a call that
-// waits for its answer. The thread of EvaluationService answers all calls.
+// proto/evaluation.proto. The chief need not answer immediately. A call that waits for an answer
+// uses no thread. The thread of EvaluationService answers all calls.
 #pragma once
 
 #include <grpcpp/support/server_callback.h>

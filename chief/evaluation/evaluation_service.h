@@ -1,7 +1,7 @@
-// EvaluationService is the chief's side of evaluation by the evaluator, a task of its own. It
-// announces checkpoints to the evaluator, and protects the checkpoint under evaluation from
-// deletion. It receives the metrics. At the end of a job, it waits until the last checkpoint is
-// evaluated. It needs no LibTorch. See docs/evaluator.md for the protocol and
+// The evaluator is a separate task that evaluates checkpoints. EvaluationService is the chief's
+// side of this evaluation. It announces checkpoints to the evaluator, and protects the checkpoint
+// under evaluation from deletion. It receives the metrics. At the end of a job, it waits until the
+// last checkpoint is evaluated. It needs no LibTorch. See docs/evaluator.md for the protocol and
 // chief/evaluation/evaluation_rules.h for the rules.
 //
 // The thread of the service calls the callbacks in EvaluationServiceOptions, one at a time and
@@ -36,7 +36,7 @@ struct EvaluationServiceOptions {
   std::function<std::string()> run_id;
   std::string job;  // The chief's job as JSON, with defaults filled in. The evaluator uses it.
   checkpoint::FileSystem* files = nullptr;  // Has the announced checkpoints. Not owned.
-  // `pin` protects the checkpoint of `step` from deletion until `unpin` is called for `step`. It
+  // `pin` protects the checkpoint of `step` from deletion until `unpin` is called for `step`. `pin`
   // returns false if the checkpoint is gone.
   std::function<bool(int64_t step)> pin;
   std::function<void(int64_t step)> unpin;
@@ -61,8 +61,8 @@ class EvaluationService {
                         bool final) = 0;
   // Called when training is complete. Blocks until the evaluator has evaluated the newest
   // checkpoint and on_metrics has returned. Returns at once if there is no evaluator. Returns early
-  // if the evaluator is lost or leaves, after EvaluationRules::evaluate, and after StopWaiting or
-  // End.
+  // in three cases: the evaluator is lost or leaves, the time EvaluationRules::evaluate has passed,
+  // or StopWaiting or End is called.
   virtual void AwaitFinal() = 0;
   // Makes AwaitFinal return.
   virtual void StopWaiting() = 0;

@@ -19,8 +19,8 @@
 
 namespace muster::chief {
 
-// Limit in bytes of all integer buffers in a record. The limit is small because the chief sends a
-// record every second.
+// Limit for the total size of the integer buffers in a record, in bytes. The limit is small because
+// the chief sends a record every second.
 inline constexpr size_t kMaxRecordedIntegers = 64 << 10;
 
 struct ChiefRecord {
@@ -33,7 +33,8 @@ struct ChiefRecord {
   // Each worker's index and incarnation (a random number that identifies its process).
   std::vector<std::pair<int, uint64_t>> workers;
   Json work;  // The leases and their results: the value of WorkTable::ToRecord.
-  // True if the validation pass (or the test pass) after the newest completed step is due.
+  // `validation_due`: true if the validation pass after the newest completed step is due.
+  // `test_due`: the same for the test pass.
   bool validation_due = false, test_due = false;
   double epoch_seconds = 0;  // Seconds since the current epoch of the data began.
   // The integer buffers that training has changed since the program's build(). nullopt if they
@@ -41,8 +42,8 @@ struct ChiefRecord {
   std::optional<push_pull::IntegerBuffers> integers;
   Json callbacks;  // A checkpoint::CallbackRecord. Null if there are no callbacks.
   // nullopt until training has ended and the last checkpoint is saved. "" if training is complete,
-  // else the reason for the early end. A restarted chief with such a record ends the job, because
-  // workers may know of the end and ask for no more work.
+  // else the reason for the early end. If `ended` has a value, a restarted chief ends the job,
+  // because workers may know of the end and ask for no more work.
   std::optional<std::string> ended;
 };
 

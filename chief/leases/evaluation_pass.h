@@ -52,8 +52,9 @@ class EvaluationPass {
   static bool IsPart(int64_t id);
   // Returns whether `worker` holds the part with this id.
   bool Holds(int worker, int64_t id) const;
-  // Assigns a part to the worker that sent `request`, and sets `offer` to this part, except for its
-  // field `steps`. Returns "". If there is no part for the worker now, returns the reason.
+  // Assigns a part to the worker that sent `request`. Sets `offer` to this part, but does not set
+  // the field `steps` of `offer`. Returns "" if a part was assigned. If there is no part for the
+  // worker now, returns the reason.
   std::string Offer(const proto::NextRequest& request, proto::Lease* offer);
   // Adds the result of a part to the sums. Ignores a second result of the same part.
   void Take(const proto::EvaluationDone& done);

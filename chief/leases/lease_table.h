@@ -1,16 +1,18 @@
 // LeaseTable assigns the training examples of a parameter-server job to workers. A lease is one
-// batch that is assigned to one worker: a range of examples in the order of its epoch. All
-// processes compute this order in the same way. When a worker is lost, the table takes its leases
-// back and assigns them to other workers. LeaseTable does no I/O. Used by one thread at a time.
+// batch that is assigned to one worker. A batch is a range of examples in the order of the epoch.
+// All processes compute this order in the same way. When a worker is lost, the table takes its
+// leases back and assigns them to other workers. LeaseTable does no I/O. Used by one thread at a
+// time.
 //
 // The id of a lease is (batches per epoch) * epoch + (index of the batch in the epoch) + 1. Epochs
 // and indices count from 0. A restarted chief may read a record (chief_record.h) that lacks a newer
-// lease. From the id that a worker reports, it can still compute the examples of that lease.
+// lease. If a worker reports the id of this lease, the chief can still compute the examples of the
+// lease.
 //
 // If no worker is lost, each example of an epoch is leased exactly once. Otherwise an example may
-// be leased several times, and the lost worker may have pushed some gradients of the batch. The
-// table leases no batch of the next epoch before all batches of the current epoch are complete,
-// because a validation pass or a checkpoint may be due between the epochs.
+// be leased several times, and a lost worker may have pushed some gradients of its last batches. A
+// validation pass or a checkpoint may be due between two epochs. The table therefore leases no
+// batch of the next epoch before all batches of the current epoch are complete.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +34,7 @@ struct Lease {
   int64_t id = 0;     // Counts from 1.
   int64_t epoch = 0;  // Counts from 0.
   int64_t begin = 0, end = 0;
-  bool again = false;  // True if a lost worker has held the lease.
+  bool again = false;  // True if a lost worker may have held the lease.
   bool waits = false;  // True if the worker must not start the lease yet (see ClockTable).
   int64_t examples() const { return end - begin; }
 };
@@ -65,13 +67,13 @@ class LeaseTable {
   // Leases a batch to `worker`, which may hold other leases. `waits` becomes Lease::waits. If there
   // is no lease to give out, `worker` holds none and `waits` is false, the table takes a lease with
   // Lease::waits from another worker. Without this rule, the two workers could wait for each other:
-  // the holder of the lease for a push of `worker`, and `worker` for a lease.
+  // the other worker would wait for a push of `worker`, and `worker` would wait for a lease.
   Answer Next(int worker, bool waits = false);
   // Sets Lease::waits of a held lease. Returns false if nothing changed.
   bool SetWaits(int64_t id, bool waits);
-  // Called when the servers have applied the whole push of the lease with the id `lease`: the
-  // gradients of its batch. Returns false and changes nothing if `worker` does not hold this lease.
-  // A worker no longer holds its leases after Lose.
+  // Called when the servers have applied the whole push (all gradients) of the lease with the id
+  // `lease`. Returns false and changes nothing if `worker` does not hold this lease. A worker no
+  // longer holds its leases after Lose.
   bool Complete(int worker, int64_t lease);
   // Takes all leases of the lost worker back, for other workers. Returns the number of these leases
   // that the worker may have started.
@@ -87,7 +89,7 @@ class LeaseTable {
   void set_gate(const Gate& gate) { gate_ = gate; }
   const Gate& gate() const { return gate_; }
 
-  // ---- After a restart of the chief, for leases that workers report but its record lacks
+  // ---- After a restart of the chief, for leases that workers report but the record lacks
   //
   // Treats all leases with ids up to `id` as given out. Those that were not given out before this
   // call become returned leases: leases that no worker holds. Returns false if the run has no lease
@@ -110,7 +112,8 @@ class LeaseTable {
   // not complete.
   const std::deque<Lease>& returned() const { return returned_; }
   int64_t batches_per_epoch() const;
-  // Returns the step that a held lease becomes if all leases complete in the order of their ids.
+  // Returns the number of the step in which a held lease completes, if all leases complete in the
+  // order of their ids.
   int64_t StepOf(const Lease& lease) const {
     const auto out = static_cast<int64_t>(held_.size() + returned_.size());
     return completed_ + out - (next_id_ - 1 - lease.id);
@@ -166,9 +169,9 @@ class ClockTable {
   void Lose(int worker);
   // Counts a push of `worker`. Returns true if the lowest clock has risen.
   bool Tick(int worker);
-  // Returns -1 if `worker` may start its next batch. Otherwise returns a worker that it must wait
-  // for. With `later` = n, answers for the n-th batch after the next one. A permission to start
-  // stays valid, whatever other workers do afterwards.
+  // Returns -1 if `worker` may start its next batch. Otherwise returns a worker for which `worker`
+  // must wait. With `later` = n, answers for the n-th batch after the next batch. A permission to
+  // start stays valid, whatever other workers do afterwards.
   int WaitsFor(int worker, int64_t later = 0) const;
   int64_t clock(int worker) const;
 

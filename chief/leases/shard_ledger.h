@@ -24,10 +24,10 @@ class ShardLedger {
   ShardLedger(int shards, int64_t step);
 
   // Counts an accepted batch. A view is a numbered assignment of shards to servers (view_rules.h).
-  // `views` is indexed by shard: the number of the oldest view in which a server acknowledged a
-  // push of this batch to the shard. An entry is 0 or absent if the batch pushed nothing to the
-  // shard. Returns true if a shard has lost the batch, because the shard was restored after the
-  // push and before this call.
+  // `views` is indexed by shard. An entry is the number of the oldest view in which a server
+  // acknowledged a push of this batch to the shard. The entry is 0 or absent if the batch pushed
+  // nothing to the shard. Returns true if a shard has lost the batch, because the shard was
+  // restored after the push and before this call.
   bool Accept(std::span<const uint64_t> views);
   // Called when a cut begins. `step` is the last step in the cut. The cut contains all updates
   // accepted before this call. Restore can use the cut after CommitCut. If CommitCut is not called,

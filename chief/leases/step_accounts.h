@@ -27,8 +27,8 @@ namespace muster::chief {
 struct StalenessRecord {
   int64_t max = 0, pushes = 0;
   double sum = 0;  // The sum, over the pushes, of their mean staleness.
-  // Adds a push. `highest` and `mean` are the staleness over the chunks (pieces of the variables)
-  // that it updated.
+  // Adds a push. `highest` and `mean` are the highest and the mean staleness of the chunks (pieces
+  // of the variables) that the push updated.
   void Add(int64_t highest, double mean) {
     max = std::max(max, highest);
     sum += mean;
@@ -51,8 +51,8 @@ struct CompletedStep {
   proto::Shown shown;       // Images and histograms for TensorBoard.
   proto::LeftOut left_out;  // Damaged examples that the worker has left out.
   // The variables whose gradients in this push had an infinity or a NaN. The servers refused these
-  // gradients. If there are any, refused_pushes is the number of such pushes of the run, including
-  // this one. Otherwise it is 0.
+  // gradients. If `not_finite` is not empty, refused_pushes is the number of pushes of the run with
+  // refused gradients, including this push. Otherwise refused_pushes is 0.
   std::vector<std::string> not_finite;
   int64_t refused_pushes = 0;
   double compute_seconds = 0, wait_seconds = 0, input_seconds = 0;
@@ -87,8 +87,8 @@ class StepAccounts {
   void AddTo(Json* record) const;
   absl::Status Read(const Json& record);
 
-  // Returns the number of pushes of which servers refused a part, because this part had an infinity
-  // or a NaN.
+  // Returns the number of pushes that had an infinity or a NaN. Servers refused the parts of these
+  // pushes with such a value.
   int64_t refused_pushes() const { return refused_pushes_; }
   // Returns the staleness, keyed by worker.
   const std::map<int, StalenessRecord>& staleness() const { return staleness_; }
@@ -96,7 +96,7 @@ class StepAccounts {
  private:
   void BeginEpoch();
 
-  // Sums over the completed steps of one epoch, that of the newest completed step.
+  // Sums over the completed steps of one epoch: the epoch of the newest completed step.
   double epoch_loss_sum_ = 0;
   int64_t epoch_examples_ = 0, epoch_steps_ = 0;
   std::vector<double> epoch_metric_sums_;

@@ -27,9 +27,9 @@ struct ShardPlacement {
 };
 using Placements = std::vector<ShardPlacement>;  // Indexed by shard.
 
-// The processes that may still run and whose copy of a shard includes every acknowledged update.
-// Maps each task to the incarnation (a random number) of its process. Includes processes that are
-// not connected to the chief, because they keep their state.
+// The processes that may still hold a copy of a shard with every acknowledged update. Maps each
+// task to the incarnation (a random number) of its process. Includes processes that are not
+// connected to the chief, because such a process keeps its state.
 using Holders = std::map<int, uint64_t>;
 
 // Removes a lost task from `placements`. Where the task was the primary, a backup in sync becomes
@@ -62,9 +62,9 @@ bool Synced(int primary, int shard, Placements* placements);
 
 // Called when the task `primary` reports that its backup of `shard` does not answer. Returns true
 // if the primary may continue without the backup: `primary` is the primary of the shard, and the
-// shard has a backup. The backup then counts as not in sync, until Synced is called. At the call,
-// ShardPlacement::in_sync may still be false, because the primary learns before the chief does that
-// the backup is in sync.
+// shard has a backup. The backup then counts as not in sync, until Synced is called.
+// ShardPlacement::in_sync may be false at the call although the backup was in sync, because the
+// primary learns of this before the chief does.
 bool CanDropBackup(int primary, int shard, Placements* placements);
 
 // Returns the placements with which a restarted chief begins. `record` has the placements of the

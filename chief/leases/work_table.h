@@ -56,7 +56,8 @@ class WorkTable {
     ++changes_;
   }
   // Knows returns whether the process with this incarnation is the worker `worker` now. HasSeen
-  // also returns true if this worker is lost and the process was the last one with its index.
+  // also returns true if the worker `worker` is lost and this process was the last process of that
+  // worker.
   bool HasSeen(int worker, uint64_t incarnation) const;
   bool Knows(int worker, uint64_t incarnation) const;
   std::map<int, uint64_t> workers() const;
@@ -66,9 +67,9 @@ class WorkTable {
   // Takes the results in the worker's report. Each lease counts once. Returns an error if the
   // report is impossible or comes from another program.
   absl::Status Take(const proto::NextRequest& request);
-  // Fills in what the worker does next. Returns false if there is no work for the worker yet, and
-  // sets the reason in `reply`. If `shut` is not "", the table leases nothing. `shut` is the
-  // reason.
+  // Sets the worker's next work in `reply`. If there is no work for the worker yet, returns false
+  // and sets the reason in `reply`. If `shut` is not "", the table leases nothing, and `shut` is
+  // the reason.
   bool Answer(const proto::NextRequest& request, const std::string& shut, proto::NextReply* reply);
   // Returns whether the worker's current work, or a part of it, is void.
   bool Abandoned(int worker) const;
@@ -92,8 +93,9 @@ class WorkTable {
   // a whole number of steps. Parts of a pass may be unfinished, because they do not change the
   // state.
   bool between_steps() const;
-  // Returns a text about unfinished work: the names of workers, such as "worker 1, worker 2". If
-  // there are none, a hint that lost workers' leases have no holder, or else "nobody".
+  // Returns the names of the workers with unfinished work, such as "worker 1, worker 2". If there
+  // are no such workers, but some unfinished work has no worker, returns "a worker that takes a
+  // lost one's lease". If there is no unfinished work, returns "nobody".
   std::string OutstandingWorkers() const;
   // Sets the learning rates of the leases that are given out after this call, keyed by optimizer.
   // Called when callbacks have chosen learning rates.
@@ -106,8 +108,8 @@ class WorkTable {
   // Makes every worker pull all parameters with its next lease.
   void PullAll();
   // Returns the training state. If between_steps(), this is the state after the newest completed
-  // step. Otherwise its epoch and offset are those of the next new lease. Does not set the fields
-  // for the run id, the job, the versions and the due passes.
+  // step. Otherwise the epoch and the offset in the result are those of the next new lease. Does
+  // not set the fields for the run id, the job, the versions and the due passes.
   checkpoint::TrainingState state() const;
   int64_t steps() const { return leases_.completed(); }
   bool all_done() const { return leases_.done(); }
@@ -116,8 +118,8 @@ class WorkTable {
   // Returns how often a worker was lost while it may have been computing a lease. The servers may
   // have applied a part of this lease's push, all of it, or nothing.
   int64_t torn_pushes() const { return torn_pushes_; }
-  // Returns the numbers of updates that each shard (the part of the variables on one ps task) holds
-  // and has lost.
+  // Returns the counts of the updates of each shard (the part of the variables on one ps task), and
+  // of the lost updates among them.
   ShardLedger& ledger() { return ledger_; }
   const ShardLedger& ledger() const { return ledger_; }
   const std::map<int, StalenessRecord>& staleness() const { return steps_.staleness(); }
@@ -134,8 +136,9 @@ class WorkTable {
   // ---- For a restarted chief
   Json ToRecord() const;
   // Makes a table from ToRecord() of an earlier chief. The caller first calls SetWorker for each
-  // worker and then FinishRecovery. The table leases nothing until all workers with `returning`
-  // have reported their work. Returns DataError if the record belongs to another job.
+  // worker and then FinishRecovery. The table leases nothing until all workers for which
+  // `returning` was true have reported their work. Returns DataError if the record belongs to
+  // another job.
   static absl::StatusOr<std::unique_ptr<WorkTable>> FromRecord(const Options& options,
                                                                const Json& record);
   void FinishRecovery();
@@ -144,9 +147,9 @@ class WorkTable {
   std::string WorkersNotReported() const;
   // Stops waiting for these workers. Other workers get the leases of these workers.
   void AbandonRecovery();
-  // Called after a restart if a server has received a push for lease `lease`. It follows that the
-  // earlier chief gave out this lease and all leases with lower ids, even if the record lacks them.
-  // Those that the record lacks become leases that no worker holds.
+  // Called after a restart if a server has received a push for lease `lease`. The earlier chief has
+  // then given out this lease and all leases with lower ids. If the record lacks some of these
+  // leases, they become leases that no worker holds.
   void Reach(int64_t lease) { leases_.Reach(lease); }
   // Returns a number that rises with each important change: when a process becomes a worker, and
   // when the table takes back a lease of a lost worker. After such a change, no lease may be given
@@ -159,12 +162,14 @@ class WorkTable {
     uint64_t incarnation = 0;
     bool alive = false, returning = false, reported = false;
     bool pull = true;  // True if the worker must pull all parameters with its next lease.
-    // True if the worker's current work is void, until its next call. Take then ignores the results
-    // of that call, and adds the leases that it names to `lost`.
+    // True if the worker's current work is void. The next call of Take for this worker ignores the
+    // results in the request, and adds the leases that the request names to `lost`. It then sets
+    // `work_invalid` to false.
     bool work_invalid = false;
     // True if the worker has not reported yet what it did for an earlier chief.
     bool unreported() const { return returning && !reported; }
-    // The ids of leases that the table has taken back and whose loss the worker does not know yet.
+    // The ids of leases that the table has taken back from the worker, but that the worker may
+    // still hold.
     std::set<int64_t> lost;
   };
 

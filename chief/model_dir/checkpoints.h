@@ -3,8 +3,8 @@
 // while training continues. While a checkpoint is being written, Checkpoints skips all further
 // checkpoints that become due. There are two exceptions: the last checkpoint (at the end or at a
 // stop), and a checkpoint with a new best validation metric. For these, training waits until the
-// previous checkpoint is written. result.json has the number of failed writes. The log names a
-// failure only if the write before it succeeded.
+// previous checkpoint is written. result.json has the number of failed writes. Checkpoints logs a
+// failed write only if the previous write succeeded.
 #pragma once
 
 #include <functional>

@@ -63,8 +63,8 @@ class Owner {
 
   // Returns the id of the run in this directory, which is the same at every restart of the run.
   virtual std::string run_id() const = 0;
-  // Returns the id of the last run that had begun in this directory when this owner took it, "" if
-  // none. The id equals run_id() if this owner continues that run.
+  // Returns the id of the last run that had begun in this directory before this owner took the
+  // directory, "" if none. The id equals run_id() if this owner continues that run.
   virtual const std::string& previous_run_id() const = 0;
   // Returns true if this owner begins a new run in place of the directory's earlier run, because
   // the job asks for it (restore: never). Also returns true if an earlier chief was started for
@@ -81,9 +81,9 @@ class Owner {
   // to which the members' state belongs.
   virtual absl::Status RecordRun(const std::string& run_id, uint32_t term) = 0;
   // Reads owner.json again. Returns OK if this process still owns the directory. Returns Superseded
-  // if another process has taken the directory, or if the directory is gone. The message tells
-  // which. Returns kUnavailable if owner.json cannot be read. Called before each checkpoint is
-  // published.
+  // if another process has taken the directory, or if the directory is gone. The message says which
+  // of the two is the case. Returns kUnavailable if owner.json cannot be read. Called before each
+  // checkpoint is published.
   virtual absl::Status Check() = 0;
 };
 

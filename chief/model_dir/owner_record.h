@@ -16,7 +16,7 @@ struct OwnerRecord {
   // `place` identifies a boot of the host and a PID namespace. `process_start` is the start time of
   // the process. Together with `pid` they identify the owner's process. `token` is a random id of
   // the owner. `identity` describes the owner's task and program. A later chief with the same
-  // identity is its replacement.
+  // identity is the owner's replacement.
   std::string run_id, host, place, process_start, token, identity;
   uint32_t term = 0;  // A number above the terms of all earlier owners.
   int64_t pid = 0;
@@ -34,8 +34,8 @@ struct OwnerRecord {
 enum class RunChoice {
   kContinue,  // Continue the directory's run.
   kNew,       // Begin a new run (restore: never).
-  // For a restarted chief of a job with "restore": "never". Continue the new run that the chief
-  // before it began, instead of another new run.
+  // For a restarted chief of a job with "restore": "never". Continue the new run that the previous
+  // chief began, and do not begin another new run.
   kResume
 };
 

@@ -31,8 +31,8 @@ struct PublisherOptions {
   Json hardware = HardwareOfThisHost();
   Json versions = OwnVersions();
   std::unique_ptr<ProgressSink> progress;  // Null: none.
-  // Called before each write. Returns an error if another chief has taken the folder. The write
-  // then fails, as do all later ones. Null if no other chief can take the folder.
+  // Called before each write. Returns an error if another chief has taken the folder. This write
+  // and all later writes then fail. Null if no other chief can take the folder.
   std::function<absl::Status()> fence;
   bool independent = false;  // True for a job with parameter servers.
   uint32_t term = 0;         // The chief's term (Owner::term() in owner.h).
@@ -49,10 +49,10 @@ class Publisher final : public Observer, public GraphObserver {
   static std::unique_ptr<Publisher> Open(PublisherOptions options);
 
   // Prepares for training: writes job.json and removes an earlier result.json. If `continues` is
-  // true, that result belongs to this run, and the totals in it continue. `has_begun` is true if an
-  // earlier chief process began this run, whether or not it saved a checkpoint. Returns
-  // ConfigurationError if model_dir is not writable. Not called if the job is already complete or
-  // is refused. REQUIRES: this process owns model_dir (owner.h).
+  // true, the earlier result.json belongs to this run, and Publisher continues its totals.
+  // `has_begun` is true if an earlier chief process began this run, whether or not it saved a
+  // checkpoint. Returns ConfigurationError if model_dir is not writable. Not called if the job is
+  // already complete or is refused. REQUIRES: this process owns model_dir (owner.h).
   absl::Status Begin(bool continues, bool has_begun = false);
 
   void OnStart(const StartReport& report) override;

@@ -37,7 +37,8 @@ class SteadySeries {
 
 // Computes the fraction of the total time of all steps that was spent waiting for input. (A median
 // over steps would hide waits that come in bursts.) The first `warm_up_steps` steps fill the
-// pipeline and warm up caches. They count only until twice as many steps were added.
+// pipeline and warm up caches. InputWait ignores them once at least 2 * `warm_up_steps` steps were
+// added.
 class InputWait {
  public:
   static constexpr int64_t kWarmUpSteps = 10;
@@ -55,9 +56,9 @@ class InputWait {
   double input_ = 0, seconds_ = 0, warm_up_input_ = 0, warm_up_seconds_ = 0;
 };
 
-// Returns a sentence that tells which settings of a job to change, so that it waits less for input.
-// `share` is InputWait::Share(). `data` is the job's "data" section. REQUIRES: `share` is at least
-// kMuchInputWait (common/telemetry/input_wait.h).
+// Returns a sentence about the settings that the user can change, so that the job waits less for
+// input. `share` is InputWait::Share(). `data` is the job's "data" section. REQUIRES: `share` is at
+// least kMuchInputWait (common/telemetry/input_wait.h).
 std::string InputWaitHint(double share, const Json& data);
 
 // Returns the counts of an embedding table, with their names in result.json and TensorBoard.
@@ -81,8 +82,8 @@ struct CheckpointRecord {
 };
 
 // RunRecord collects the content of result.json. Its totals include earlier processes of the run.
-// Its speeds include only this process. Before the first step of this process, they are those of an
-// earlier one. Used by one thread at a time.
+// Its speeds include only this process. Before the first step of this process, its speeds are those
+// of an earlier process. Used by one thread at a time.
 class RunRecord {
  public:
   // Continues the totals of `earlier`, the result.json of an earlier process of this run. Ignores
@@ -96,7 +97,7 @@ class RunRecord {
   // Counts damaged examples that were omitted, and keeps their descriptions, `names`. An example
   // counts each time it is omitted.
   void OnLeftOut(const std::string& split, int64_t examples, const std::vector<std::string>& names);
-  // Sets what the callback with this name reports in result.json.
+  // Sets the note of the callback `name` for result.json.
   void OnCallback(const std::string& name, const Json& note) { callbacks_[name] = note; }
   void OnTables(const TablesReport& report) { tables_ = report.tables; }
   // Reports metrics that the evaluator task has measured on the checkpoint of `step`.
@@ -135,7 +136,7 @@ class RunRecord {
   SteadySeries rate_, compute_, wait_, input_;
   InputWait input_wait_;
   std::map<std::string, int64_t> left_out_;  // Numbers of omitted examples, keyed by split.
-  std::vector<std::string> damaged_;         // Descriptions of at most kMaxDamaged omitted ones.
+  std::vector<std::string> damaged_;         // Describe at most kMaxDamaged omitted examples.
   std::map<std::string, Json> callbacks_;
   std::map<std::string, Pass> passes_;  // The last pass over each split, keyed by split.
   std::vector<std::pair<std::string, push_pull::TableStatistics>> tables_;

@@ -21,7 +21,7 @@ struct ModelDirContent {
   bool same_run = false;
   std::optional<Json> result;  // The content of result.json, nullopt if there is none.
   // The newest complete checkpoint in model_dir, nullopt if model_dir has no checkpoint. An error
-  // if model_dir has checkpoints of which none can be read.
+  // if model_dir has checkpoints but none of them can be read.
   absl::StatusOr<std::optional<checkpoint::TrainingState>> own =
       std::optional<checkpoint::TrainingState>();
   // The newest complete checkpoint at the path in the job's `restore`. Read only if `own` is
@@ -47,15 +47,15 @@ struct StartDecision {
   std::string reason;  // One sentence, for the log.
 };
 
-// Decides how the run starts. Returns a ConfigurationError if the job differs from that of the
-// checkpoint in a key that must not change. The message names the key. Also returns a
-// ConfigurationError if there is no checkpoint at the path in `restore`. Returns the error of
-// reading the checkpoints if none can be read.
+// Decides how the run starts. Returns a ConfigurationError if a key that must not change has one
+// value in the job and another value in the checkpoint's job. The message names the key. Also
+// returns a ConfigurationError if there is no checkpoint at the path in `restore`. Returns the
+// error of reading the checkpoints if none can be read.
 absl::StatusOr<StartDecision> DecideStart(const Job& job, const ModelDirContent& content);
 
 // Sets in `state` whether the validation pass and the test pass are due. No pass is due if
 // decision.passes_done is true. Both passes are due if the job was made shorter, so that the step
-// of `state` has become its last one. Otherwise `state` keeps its values.
+// of `state` is now the last step of the job. Otherwise `state` keeps its values.
 void SetDue(const Job& job, const StartDecision& decision, checkpoint::TrainingState* state);
 
 // Returns whether the job's `restore` is the path of a checkpoint.
@@ -74,9 +74,9 @@ struct PreparedStart {
 //
 // `held` returns whether other tasks hold the run's state. Its result may become true at any time.
 // PrepareStart polls `held` while it verifies the checkpoint. Once `held` has returned true, the
-// optimizer slots and the rows of embedding tables may not be needed. Files with them that are not
-// verified by then are verified when they are first read (Reading::check_later). REQUIRES: this
-// process owns model_dir.
+// optimizer slots and the rows of embedding tables may not be needed. From then on, PrepareStart
+// does not verify the remaining files with slots and rows. Such a file is verified when it is first
+// read (Reading::check_later). REQUIRES: this process owns model_dir.
 absl::StatusOr<PreparedStart> PrepareStart(checkpoint::FileSystem& files, const Job& job,
                                            const std::string& previous_run_id,
                                            const std::function<absl::Status()>& fence,

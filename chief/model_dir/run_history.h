@@ -25,8 +25,8 @@ class RunHistory {
 
   // Continues the history of a run in a new process. `earlier` is the result of ToJson() in the
   // previous chief process. Invalid content is ignored. `killed` is true if the previous process
-  // did not write result.json at its end. `silent_seconds` is the time in seconds since its last
-  // sign of life, negative if unknown.
+  // did not write result.json at its end. `silent_seconds` is the time in seconds since the last
+  // sign of life of the previous process, negative if unknown.
   void Continue(const Json& earlier, bool killed, double silent_seconds, MonotonicTime now);
   // Records the loss of a member. In a job without parameter servers, all losses between two
   // finished steps count as one loss.

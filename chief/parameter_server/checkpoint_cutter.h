@@ -4,8 +4,8 @@
 // Training then continues, while a thread of CheckpointCutter reads the frozen shards. (A server
 // copies a frozen value just before it updates the value.) The thread stores parameters in the
 // chief's replica of the model. For a checkpoint, it writes optimizer slots and rows of embedding
-// tables to files, piece by piece. It also writes the slots to a file for callbacks, which may save
-// them.
+// tables to files, piece by piece. For callbacks, the thread also writes the slots to a file,
+// because callbacks may save the slots.
 //
 //  kIdle -- Begin --> kReading -- the thread has ended --> kRead -- Take --> kIdle
 #pragma once
@@ -32,11 +32,11 @@ struct Cut {
   bool histograms = false;     // True: report histograms of the parameters.
   bool for_callbacks = false;  // True if callbacks need the weights.
   bool replaces = false;       // Becomes Snapshot::replaces.
-  // A callback may have saved weights that it wants in the checkpoint, in place of the servers'
-  // weights. This is the name of this callback, "" if there is none.
+  // A callback may have kept weights that the checkpoint must contain in place of the servers'
+  // weights. `put_back` is the name of this callback, "" if there is none.
   std::string put_back;
   push_pull::IntegerBuffers integers;  // The integer buffers' values at the time of the cut.
-  std::vector<int> primaries;          // Indexed by shard: the task that serves it.
+  std::vector<int> primaries;          // The task that serves each shard, indexed by shard.
 
   // ---- The result
   absl::Status status;  // The error if reading from servers failed.

@@ -52,8 +52,8 @@ class LeaseCalls {
   // Called if the connection of the call has broken. If the call is held, ends it.
   void Drop(const NextCall::Ptr& call, Answers* answers);
   void Drop(const ViewCall::Ptr& call, Answers* answers);
-  // Answers the held calls that have an answer now. Also ends calls that were held for a second.
-  // Their workers call again.
+  // Answers each held call if the answer is now known. Also ends calls that were held for a second.
+  // The workers of such calls call again.
   void AnswerHeld(MonotonicTime now, Answers* answers);
 
   // Returns the integer buffers that training has changed since build(). Each value comes from a

@@ -1,7 +1,7 @@
 // A RunSetup has the constants of a parameter-server run: how the variables are divided among the
 // servers (ps tasks), how the examples are divided into leases (batches for workers), and the
-// values that must be the same on all workers. The chief computes them after it has built the
-// program and read the checkpoint.
+// values that must be the same on all workers. The chief computes these constants after it has
+// built the program and read the checkpoint.
 #pragma once
 
 #include <cstdint>

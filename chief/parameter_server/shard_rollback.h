@@ -25,8 +25,8 @@ class ShardRollback {
     // The files of the last checkpoint, or of the checkpoint from which training began. If there
     // are none, shards are restored from the weights of the chief's replica.
     std::optional<StateFiles> files;
-    // Without `files`: the error of loading the initial weights (DirectorStart::unloaded).
-    // RestoreShards then fails with it. Otherwise OK.
+    // Without `files`: the error of loading the initial weights (DirectorStart::unloaded). If this
+    // is not OK, RestoreShards fails with this error.
     absl::Status unloaded;
   };
 
@@ -36,8 +36,8 @@ class ShardRollback {
 
   // Restores the lost shards on present servers. Has no effect until all servers have the view (the
   // assignment of shards to servers) in which no server serves these shards. That view ends all
-  // pushes to them. Returns OK if a server is lost or unreachable while it is filled. The caller
-  // then calls RestoreShards again.
+  // pushes to them. Also returns OK if a server is lost or unreachable while the chief fills it.
+  // The caller then calls RestoreShards again.
   absl::Status RestoreShards();
   // Called before a cut is read into the chief's replica. If shards are restored from the replica's
   // weights, copies these weights. A cut that is read only in part then does no damage.

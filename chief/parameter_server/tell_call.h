@@ -1,7 +1,7 @@
-// OpenTellCall receives a call of Leases.Tell. A worker asks the chief for work with Leases.Next.
-// It calls Tell in place of Next if its NextRequest is too large for one message. It sends the
-// request in pieces. OpenTellCall joins the pieces and passes the request to the handler as a
-// NextCall.
+// OpenTellCall receives a call of Leases.Tell. A worker usually asks the chief for work with
+// Leases.Next. If its NextRequest is too large for one message, the worker calls Tell in place of
+// Next and sends the request in pieces. OpenTellCall joins the pieces and passes the request to the
+// handler as a NextCall.
 #pragma once
 
 #include <grpcpp/support/server_callback.h>

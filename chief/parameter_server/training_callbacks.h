@@ -52,11 +52,14 @@ class TrainingCallbacks {
   }
   // Returns whether a callback keeps a copy of the weights after `steps`, the newest completed
   // step. The callback needs this copy again when training begins. The servers hold the same
-  // weights, so the chief reads them from there before it runs the hooks for the begin of training.
+  // weights. The chief therefore reads the weights from the servers before it runs the hooks for
+  // the begin of training.
   bool BeginWithWeights(int64_t steps) const;
 
-  // ---- Run hooks. REQUIRES: exist(), except for EndStep and EndPass, which have no hooks to run
-  // without callbacks.
+  // ---- Run hooks
+  //
+  // These functions REQUIRE exist(), except EndStep and EndPass. If there are no callbacks, EndStep
+  // and EndPass run no hooks.
   //
   // Runs the hooks for the begin of training. `steps` is the newest completed step. `saved` is true
   // if a checkpoint has the state after this step.

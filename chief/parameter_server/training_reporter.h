@@ -24,10 +24,11 @@ class TrainingReporter {
       : job_(job), state_(state), start_(start) {}
 
   // Reports the start of training at the state `at`. The caller sets the fields of `report` that
-  // depend on the run. Start sets the fields that follow from the job, the program and the data.
-  // The duration of the current epoch counts from this call, or from the argument of ContinueEpoch
-  // if that was called. `at_end_of_epoch` is true if an epoch or the training ended with the newest
-  // step: Start then also reports the training metrics of the last epoch.
+  // depend on the run. Start sets the fields that follow from the job, the program and the data. If
+  // ContinueEpoch was called, the duration of the current epoch counts from the argument of that
+  // call. Otherwise it counts from the call of Start. `at_end_of_epoch` is true if an epoch or the
+  // training ended with the newest step: Start then also reports the training metrics of the last
+  // epoch.
   void Start(StartReport report, const checkpoint::TrainingState& at, bool at_end_of_epoch);
   void ContinueEpoch(MonotonicTime began) { epoch_start_ = began; }
   MonotonicTime epoch_start() const { return epoch_start_; }
@@ -52,8 +53,8 @@ class TrainingReporter {
 
   // Reports the statistics of embedding tables, keyed by variable.
   void Tables(int64_t step, const std::map<int, push_pull::TableStatistics>& tables);
-  // Reports histograms of the parameters of the chief's copy of the model, which the chief has read
-  // from the servers after `step`.
+  // Reports histograms of the parameters in the chief's replica of the model. The chief has read
+  // these parameters from the servers after `step`.
   void Parameters(int64_t step);
   // Computes the training metrics from the sums of an epoch.
   std::map<std::string, double> TrainMetrics(
@@ -81,7 +82,7 @@ class TrainingReporter {
   int64_t parts_ = -1;  // The last reported number of completed parts of the pass, -1 if none.
   // Maps a worker to the staleness of its pushes since the last report: for each push the mean over
   // its chunks (pieces of the variables), and the largest value of any chunk. The staleness of a
-  // chunk is the number of updates by other workers between its pull and its push.
+  // chunk is the number of updates by other workers between the pull and the push of the chunk.
   std::map<int, std::pair<std::vector<double>, int64_t>> staleness_;
 };
 

@@ -18,8 +18,8 @@ class ServerRows final : public EmbeddingStore {
   // A shard is the part of the variables that one server holds. `primary` returns the client of the
   // server that serves a shard now. `again` is true if the last try to pull has failed. In that
   // case, `primary` waits a moment, and restores shards that no server serves. Pull retries for
-  // `patience`, because another server may take over a shard of a lost server, or the server may
-  // return.
+  // `patience`. During this time, another server may take over the shards of a lost server, or the
+  // lost server may return.
   using Primary = std::function<absl::StatusOr<ShardClient*>(int shard, bool again)>;
   ServerRows(std::vector<ServedTable> tables, int servers, Duration patience, Primary primary)
       : tables_(std::move(tables)),

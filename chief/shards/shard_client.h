@@ -27,7 +27,7 @@ class ShardClient {
   struct Options {
     int task = 0;
     std::string address;  // host:port of the gRPC server.
-    // Returns the chief's term: a number above those of all earlier chiefs of the run.
+    // Returns the chief's term: a number above the terms of all earlier chiefs of the run.
     std::function<uint32_t()> term;
     rpc::ChannelOptions channel;  // With TLS, the server must prove that it is this ps task.
     Duration call = std::chrono::seconds(10);  // Timeout of all calls except bulk calls and Cut.
@@ -54,8 +54,9 @@ class ShardClient {
     virtual absl::Status Finish() = 0;
   };
   std::unique_ptr<Filling> Fill();
-  // Makes a copy, called `name`, of the shards of which the task is the primary (which it serves to
-  // workers). Returns these shards. The task copies a value only just before it updates the value.
+  // Makes a copy of the shards that the task serves to workers (the shards of which it is the
+  // primary). The copy gets the name `name`. Returns the indices of these shards. The task copies a
+  // value only just before it updates the value.
   absl::StatusOr<std::vector<int>> Cut(const std::string& name);
   // Reads the chunks of a shard from the copy `name`, in order. Omits chunks of embedding tables.
   // Calls `take` with each chunk. Stops at the first error of `take` and returns this error.
@@ -73,8 +74,8 @@ class ShardClient {
   // Sends a heartbeat with the chief's record, which the task stores (chief/leases/chief_record.h).
   absl::StatusOr<proto::BeatReply> Beat(const std::string& record);
 
-  // Cancel is called when the task's process is lost. It cancels the current calls, and until
-  // Allow, new calls fail at once. Allow is called when the task has a new process.
+  // Cancel is called when the task's process is lost. It cancels the current calls. After Cancel,
+  // new calls fail at once until Allow is called. Allow is called when the task has a new process.
   void Cancel();
   void Allow();
 

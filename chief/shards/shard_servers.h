@@ -62,7 +62,7 @@ class ShardServers {
   //
   // If Lose or Created returns true, the caller must call NewView.
   //
-  // Makes `member` the process of its task, in place of a lost one.
+  // Makes `member` the process of its task, in place of a lost process.
   void Admit(const AdmittedMember& member);
   bool Lose(int task, const std::string& why, MonotonicTime now);
   // Called when the process has certainly ended, so its state is gone. May be called before or
@@ -70,7 +70,8 @@ class ShardServers {
   void Ended(int task, uint64_t incarnation);
   // Called when the task has answered a call of kind kCreate.
   bool Created(int task, proto::CreateReply reply);
-  // What the caller must renew after HandleBeat: nothing, the record, or view and record.
+  // The objects that the caller must make anew after HandleBeat: none, the record, or the view and
+  // the record.
   enum class Change { kNone, kRecord, kView };
   // Called when the task has answered a call of kind kBeat.
   Change HandleBeat(int task, const proto::BeatReply& reply);
@@ -113,7 +114,8 @@ class ShardServers {
   }
   uint64_t record_version() const { return record_version_; }
   // SomeHaveRecord returns whether some present task has stored the record `version` or a later
-  // one. AllHaveRecord returns whether every present task has stored one of these.
+  // record. AllHaveRecord returns whether every present task has stored the record `version` or a
+  // later record.
   bool SomeHaveRecord(uint64_t version) const;
   bool AllHaveRecord(uint64_t version) const;
   // Makes a new view with the current placements. `ticket` is a random secret of the view, which
@@ -127,20 +129,21 @@ class ShardServers {
   bool all_have_view() const { return current_view_ == view_.number(); }
   // Returns whether each shard has a primary and all present tasks have the newest view.
   bool Settled() const { return view_.number() != 0 && all_have_view() && Complete(placements_); }
-  // Returns why the chief must not give a lease to the worker now, "" if it may.
+  // Returns why the chief must not give a lease to the worker now, "" if the chief may do so.
   std::string WhyClosed(int worker) const;
 
   // ---- Shards
   const Placements& placements() const { return placements_; }
-  // Returns the copies, as (shard, task), that the caller must now fill from an older state. These
-  // are the copies of each shard that no task serves, once no process can return with the shard or
-  // the wait for such processes (`rejoin`) is over. The primary of a shard comes before its backup.
-  // After this call, the chief no longer waits for processes that hold these shards.
+  // Returns the copies of shards that the caller must now fill from an older state. Each copy is
+  // given as (shard, task). The result contains only shards that no task serves. It contains such a
+  // shard once no process with the shard can return, or once the wait for such a process (`rejoin`)
+  // is over. The primary of a shard comes before its backup. After this call, the chief no longer
+  // waits for processes that hold these shards.
   std::vector<std::pair<int, int>> TakeUnserved(MonotonicTime now);
   // Called when the caller has filled the copies that TakeUnserved returned.
   void Restored(const std::vector<std::pair<int, int>>& targets);
-  // When a task joins, it reports the highest id of a lease (batch of a worker) for which it has
-  // received a push, at least in part. Returns the highest of these ids.
+  // Each task that joins reports the highest lease id for which it has received a push or a part of
+  // a push. (A lease is a batch of a worker.) Returns the highest id that a task has reported.
   int64_t newest_lease() const;
   // Returns the newest record that an earlier chief has stored on a present task. Returns nullopt
   // if no present task holds a shard, or if there is no record. Returns an error for an invalid
@@ -155,8 +158,8 @@ class ShardServers {
 
   // Returns the statistics of embedding tables, keyed by variable, from the tasks' last reports.
   std::map<int, push_pull::TableStatistics> tables() const;
-  // Returns a number that rises with every change that may let the chief answer a call of a worker
-  // that it holds open (LeaseCalls).
+  // The chief may hold a worker's call until it can answer the call (LeaseCalls). Returns a number
+  // that rises with every change that may make such an answer possible.
   uint64_t changes() const { return changes_; }
 
  private:
@@ -184,8 +187,8 @@ class ShardServers {
   std::vector<Server> servers_;
   Placements placements_;
   // Indexed by shard: the processes whose copy of the shard includes every update that was
-  // acknowledged to a worker. They are the primary, and the backup if in sync, of the last view
-  // that workers may know. (No update was acknowledged in a view after that one.)
+  // acknowledged to a worker. These processes are the primary, and the backup if it is in sync, of
+  // the last view that workers may know. (No update was acknowledged in a later view.)
   std::vector<Holders> holders_;
   std::vector<MonotonicTime> unserved_since_;  // Indexed by shard.
   std::map<int, uint64_t> workers_;

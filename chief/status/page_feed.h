@@ -1,7 +1,7 @@
 // PageFeed makes the messages for the readers (browsers) of the status page. A new reader first
 // receives the whole state of the job. After that, it receives the changes, at most once a second.
-// All readers share one PageFeed. For all of them together, it reads the coordinator's state at
-// most once a second. Only AskAgain and Whole cause further reads. Thread-safe.
+// All readers share one PageFeed. For all readers together, PageFeed reads the coordinator's state
+// at most once a second. Only AskAgain and Whole cause additional reads. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -44,8 +44,8 @@ class PageFeed {
   PageFeed(Source source, const RunWatch& watch, uint64_t first_id)
       : source_(std::move(source)), watch_(watch), id_(first_id) {}
 
-  // Returns the next message for a reader whose last message had the id `after`, or 0 if the reader
-  // has received none. Returns nullopt if there is nothing new.
+  // Returns the next message for a reader. `after` is the id of the last message that the reader
+  // has received, or 0 if it has received none. Returns nullopt if there is nothing new.
   std::optional<PageMessage> Next(uint64_t after, MonotonicTime now = Clock::now());
   // Makes the next call of Next() read the state, even within a second after the last read. Returns
   // whether Next() was called within the last two seconds.

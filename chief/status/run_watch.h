@@ -43,8 +43,8 @@ class RunWatch final : public Observer {
   // current step. Does not block.
   void OnEvent(proto::RunEvent event);
 
-  // Called for CoordinatorOptions::on_straggler. Records that `task` became a straggler (a task for
-  // which the others wait in each step), or that it is no longer one.
+  // Called for CoordinatorOptions::on_straggler. A straggler is a task for which the other tasks
+  // wait in each step. Records that `task` became a straggler or is no longer a straggler.
   void OnStraggler(const TaskId& task, bool straggler);
 
   // Sets the progress and the events in `reply`.

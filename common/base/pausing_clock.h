@@ -1,7 +1,7 @@
 // A monotonic clock that stops while this process does not run (SIGSTOP, a suspended virtual
 // machine, an overloaded host). Deadlines for messages of peers use this clock, because this
 // process cannot receive messages during such a pause. A time point of this clock has another type
-// than one of Clock, so the compiler refuses to mix them.
+// than a time point of Clock, so the compiler refuses to mix them.
 //
 // The clock counts a gap of at least `stall` between two calls of Now() as a pause. The owner must
 // therefore call Now() several times in every interval of length `stall`. Not thread-safe: the
@@ -30,7 +30,7 @@ class PausingClock {
   // REQUIRES: the owner's mutex is held.
   time_point Now() { return At(Clock::now()); }
   // As Now, but for the time `now`. If `now` is before the time of an earlier call, the clock does
-  // not move. A thread passes such a time if it reads Clock and then waits for the mutex.
+  // not move. This happens if a thread reads Clock and then waits for the mutex.
   time_point At(MonotonicTime now) {
     const Duration gap = std::max(now - seen_, Duration::zero());
     seen_ += gap;

@@ -14,9 +14,9 @@ inline constexpr const char* kWatchdogPidVariable = "WATCHDOG_PID";
 // Tells the manager that this task is ready. A chief or a ps calls TellReady when its server
 // listens. Another task calls TellReady after the task has read its job and built its program. If
 // the manager watches this process, TellReady also starts a thread that sends a message after each
-// half of the limit, until the process ends. The thread keeps sending if the program hangs: the
-// job's own deadlines end such a process. Without a manager, does nothing. Never fails or blocks.
-// May be called several times.
+// half of the limit, until the process ends. The thread keeps sending even if the program hangs,
+// because the job's own deadlines end such a process. Without a manager, does nothing. Never fails
+// or blocks. May be called several times.
 void TellReady();
 
 }  // namespace muster

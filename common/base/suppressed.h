@@ -7,7 +7,8 @@
 namespace muster {
 
 // Returns for example " (and 3 more since the last line)". `suppressed` is the number that
-// LogRateLimiter::Take returned. Returns an empty text if the number is 0 or if no memory is left.
+// LogRateLimiter::Take stored in `*suppressed`. Returns an empty text if the number is 0 or if no
+// memory is left.
 std::string SuppressedText(int64_t suppressed) noexcept;
 
 }  // namespace muster

@@ -8,8 +8,8 @@
 
 namespace muster {
 
-// The environment variable with the path of the termination log. Containers with a
-// terminationMessagePath need it.
+// The environment variable with the path of the termination log. A container needs this variable if
+// its terminationMessagePath is not the default.
 inline constexpr const char* kTerminationLogVariable = "MUSTER_TERMINATION_LOG";
 // The kubelet reads at most this many bytes. Longer messages are cut at a character boundary.
 inline constexpr size_t kTerminationMessageBytes = 4096;

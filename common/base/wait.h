@@ -22,7 +22,8 @@ class CondVar {
   // Each of the three waits releases `mutex`, blocks, and locks `mutex` again before it returns. A
   // wait may return without a signal. REQUIRES: `mutex` is held.
   void Wait(absl::Mutex* mutex) { WaitUntil(mutex, MonotonicTime::max()); }
-  // WaitFor and WaitUntil return true if they return because `limit` or `until` has passed.
+  // WaitFor and WaitUntil return true after a timeout: `limit` has passed, or the time `until` is
+  // reached. Otherwise, they return false.
   bool WaitFor(absl::Mutex* mutex, Duration limit);
   bool WaitUntil(absl::Mutex* mutex, MonotonicTime until);
 

@@ -16,13 +16,13 @@ struct CallbackRecord {
   // `rates_of` are names of optimizers.
   std::map<std::string, Json> states;   // The results of Callback::state().
   std::map<std::string, double> rates;  // The learning rates that callbacks have set.
-  // The job's learning rate that the callback's rate replaces. Empty after a checkpoint of a Muster
-  // version without this member was read.
+  // For each optimizer in `rates`: the job's learning rate, which the callback's rate replaces.
+  // Empty if a Muster version without this member wrote the checkpoint.
   std::map<std::string, Json> rates_of;
-  std::map<std::string, int64_t> kept;  // The step of the weights that a callback keeps.
+  std::map<std::string, int64_t> kept;  // The step of each callback's kept weights.
   std::map<std::string, Json> notes;    // The content of "callbacks" in result.json.
-  // For how many epochs and steps the hooks epoch_begin and step_begin have run, and for how many
-  // the hooks epoch_end and step_end.
+  // The numbers of epochs for which the hooks epoch_begin and epoch_end have run, and the numbers
+  // of steps for which the hooks step_begin and step_end have run.
   int64_t epochs_begun = 0, epochs_ended = 0, steps_begun = 0, steps_ended = 0;
   bool ended = false;      // True once the callbacks for the end of training have run.
   std::string stop;        // Why a callback stopped training. Empty: none did.

@@ -42,8 +42,9 @@ struct TrainingState {
   int64_t offset = 0;  // The number of examples of `epoch` in completed steps.
   // The number of examples in all completed steps of the run.
   int64_t examples = 0;
-  // Sums over the completed steps in the epoch of the last step: the step's mean loss times its
-  // number of examples, the number of examples, and the sums of each metric.
+  // Sums over the completed steps in the epoch of the last step. For each step, epoch_loss_sum adds
+  // the mean loss times the number of examples. epoch_examples adds the number of examples.
+  // epoch_metric_sums adds the sums of each metric.
   double epoch_loss_sum = 0;
   int64_t epoch_examples = 0;
   std::vector<double> epoch_metric_sums;
@@ -53,7 +54,7 @@ struct TrainingState {
   int64_t global_batch_size = 0;  // Fixed at the first start.
   Extras extras;
   // The names "<model>.<parameter>" of the optimizers' parameters that require no gradient. Absent
-  // if they are the parameters that the program's build() froze.
+  // if the program's build() froze exactly these parameters.
   std::optional<std::vector<std::string>> frozen;
   // The names "<model>.<buffer>" of the buffers that steps have changed. Replicas average these
   // buffers.

@@ -57,8 +57,8 @@ struct Extras {
   // Key "batch_steps": the number of steps that the program makes with the next batch, and the
   // number of these steps that are complete. Both are 0 if no such step is complete.
   int64_t batch_steps = 0, batch_steps_done = 0;
-  // Key "replicas": the number of replicas at the first start, by which learning rates are scaled.
-  // 0: learning rates are not scaled.
+  // Key "replicas": the number of replicas at the first start. Learning rates are scaled by this
+  // number. 0: learning rates are not scaled.
   int64_t replicas = 0;
   // Key "finished": true if the program ended its training at this step.
   bool finished = false;

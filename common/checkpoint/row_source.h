@@ -38,13 +38,13 @@ TensorSet TensorsOf(std::shared_ptr<const RowSource> file);
 // REQUIRES: the range is within the tensor.
 absl::Status ReadTensor(const TensorSet& set, const Tensor& tensor, int64_t begin, int64_t bytes,
                         char* out);
-// Returns a source with the tensors of both sets, which shares the memory of the sets.
+// Returns a source with the tensors of both sets. The source shares the memory of the sets.
 std::shared_ptr<const RowSource> RowsInMemory(const TensorSet& model, const TensorSet& optimizer);
 
 // Reads all tensors of `sources` into memory. Concatenates the rows of tensors of the same name, in
-// the order of the sources. Scalars must be int64: of scalars of the same name, keeps only the
-// largest one. Adds the keys and rows of embedding tables ("<table>.keys", "<table>.rows") to
-// `*model`, and all other tensors to `*optimizer`.
+// the order of the sources. Scalars must be int64. If several scalars have the same name, keeps
+// only the largest one. Adds the keys and rows of embedding tables ("<table>.keys", "<table>.rows")
+// to `*model`, and all other tensors to `*optimizer`.
 absl::Status JoinRows(const RowSources& sources, TensorSet* model, TensorSet* optimizer);
 
 }  // namespace muster::checkpoint

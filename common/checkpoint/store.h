@@ -52,9 +52,9 @@ absl::StatusOr<std::vector<CheckpointInfo>> ListCheckpoints(FileSystem& files,
 // Inspects the checkpoint in the directory `path`, which may have any name. `verify` is as in
 // ListCheckpoints.
 CheckpointInfo InspectCheckpoint(FileSystem& files, const std::string& path, bool verify);
-// What ReadCheckpoint does with the bytes of the tensors of models and optimizers. kRead: reads the
-// bytes into memory. kLeft: leaves them in open files, and the caller reads them later, piece by
-// piece (row_source.h).
+// Selects how ReadCheckpoint treats the bytes of the tensors of models and optimizers. kRead: reads
+// the bytes into memory. kLeft: leaves the bytes in open files. The caller reads these bytes later,
+// piece by piece (row_source.h).
 enum class Bytes { kRead, kLeft };
 struct Reading {
   Bytes bytes = Bytes::kRead;
@@ -76,10 +76,11 @@ struct Contents {
   std::map<std::string, std::vector<TensorInfo>> tables;  // Keyed by the name of the file.
 };
 absl::StatusOr<Contents> ReadContents(FileSystem& files, const std::string& path);
-// Reads the checkpoint at `path`, or the newest complete one of a `checkpoints` folder or a
-// model_dir. `damaged` receives one sentence for each damaged checkpoint. Returns nullopt if there
-// is no checkpoint, and a DataError if all checkpoints are damaged. Any other error comes from the
-// file system, and does not mean that a checkpoint is damaged.
+// If `path` is a checkpoint, reads this checkpoint. If `path` is a `checkpoints` folder or a
+// model_dir, reads the newest complete checkpoint in it. `damaged` receives one sentence for each
+// damaged checkpoint. Returns nullopt if there is no checkpoint, and a DataError if all checkpoints
+// are damaged. Any other error comes from the file system, and does not mean that a checkpoint is
+// damaged.
 absl::StatusOr<std::optional<Snapshot>> ReadNewest(FileSystem& files, const std::string& path,
                                                    std::vector<std::string>* damaged,
                                                    const Reading& reading = {});
@@ -119,9 +120,9 @@ absl::Status RemoveStaging(FileSystem& files, const std::string& directory,
 class Store {
  public:
   // Creates the directory if it is missing, and calls RemoveStaging. `restored_step` is the step of
-  // the newest complete checkpoint, from which the run resumes, or -1 if no checkpoint was
-  // restored. Renames incomplete checkpoints to "damaged-<name>". Renames every checkpoint of a
-  // later step than `restored_step` too, because the run would resume from it if it were complete.
+  // the newest complete checkpoint, from which the run resumes. It is -1 if no checkpoint was
+  // restored. Renames incomplete checkpoints to "damaged-<name>". Also renames every checkpoint of
+  // a later step than `restored_step`, because the run could not resume from such a checkpoint.
   static absl::StatusOr<std::unique_ptr<Store>> Open(FileSystem& files, StoreOptions options,
                                                      int64_t restored_step);
   virtual ~Store() = default;  // Removes the staging folder.

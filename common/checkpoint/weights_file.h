@@ -26,7 +26,7 @@ struct WeightsFile {
 // "...safetensors.index.json" with {"weight_map": {tensor: file}}. Only the tensors that the index
 // assigns to a file are taken from that file. A folder contains "model.safetensors" or
 // "model.safetensors.index.json". If a file is an export (export_file.h), only the tensors of its
-// models are passed.
+// models are passed to `take`.
 //
 // Returns kNotFound if a file is missing, a DataError if a file is damaged, or another error of the
 // file system.

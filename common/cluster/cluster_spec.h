@@ -22,7 +22,7 @@ struct ClusterSpec {
   const Address& AddressOf(TaskId task) const;
 
   // Returns the members: the chief, then the workers by index. This is the rank order of
-  // synchronous training. Ps and evaluators are no members.
+  // synchronous training. Ps and evaluators are not members.
   std::vector<TaskId> Members() const;
   // Returns the task with the chief's role: the chief, or worker 0 if there is no chief. Returns
   // nullopt if there is neither.
@@ -30,9 +30,10 @@ struct ClusterSpec {
   // Returns all tasks: members, then ps, then evaluators.
   std::vector<TaskId> Tasks() const;
 
-  // Returns a fingerprint of the addresses of chief, workers and ps, which does not depend on the
-  // spelling of the spec. The chief compares this fingerprint with its own when a task joins.
-  // Evaluators are not included, because launchers list them only for some tasks.
+  // Returns a fingerprint of the addresses of chief, workers and ps. The fingerprint does not
+  // depend on the spelling of the spec. When a task joins, the chief compares the task's
+  // fingerprint with its own. Evaluators are not included, because launchers list them only for
+  // some tasks.
   std::string Digest() const;
   // Returns {"chief": ["host:1"], "worker": [...]}, only with task types that have a task.
   Json ToJson() const;

@@ -77,8 +77,8 @@ class Communicator {
   virtual WorkPtr ReduceScatter(Buffer send, Buffer receive, ReduceOp op) = 0;
   virtual WorkPtr Barrier() = 0;
 
-  // Allocates memory whose content AllReduce of this communicator reduces without a copy. Returns
-  // null if the backend has no such memory. The memory is valid until the communicator is
+  // Allocates memory for buffers that AllReduce of this communicator reduces without a copy.
+  // Returns null if the backend has no such memory. The memory is valid until the communicator is
   // destroyed. A communicator of another generation must not use the memory.
   virtual std::shared_ptr<void> AllocateReducible(int64_t /*bytes*/) { return nullptr; }
 

@@ -76,9 +76,9 @@ absl::StatusOr<std::unique_ptr<Communicator>> FormGroup(const GroupSpec& spec,
                                                         const std::function<bool()>& aborted);
 
 // Returns one communicator for each replica of this process. The ranks of each communicator are the
-// replicas of all processes, in the order of the processes' ranks, and within a process in the
-// order of devices. `replicas_per_rank` has the number of replicas of each process. If every
-// process has one replica, returns `group` itself. The communicators share the ownership of
+// replicas of all processes, in the order of the processes' ranks. The replicas of one process are
+// in the order of their devices. `replicas_per_rank` has the number of replicas of each process. If
+// every process has one replica, returns `group` itself. The communicators share the ownership of
 // `group`. Each replica's thread uses its own communicator. Aborting one of the communicators
 // aborts all of them.
 std::vector<std::unique_ptr<Communicator>> MakeReplicaCommunicators(

@@ -100,11 +100,11 @@ class Links {
   // and adds the names of the other peers whose links are closed.
   absl::Status Explain(absl::Status local);
   // Returns a DeadlinePassed error that names the ranks that did not join the operation
-  // `signature`. If `of_all` is true, checks all ranks. A rank learns from peers that other ranks
-  // have joined, and only peers that have joined report this. If no peer of a rank has joined, the
-  // rank may have joined unnoticed. The error then counts the rank and does not name it. If
-  // `of_all` is false, checks only the rank `waiting_for`. Callers pass false for operations in
-  // which a rank may finish before all ranks have joined.
+  // `signature`. If `of_all` is true, checks all ranks. Only those peers of a rank that have joined
+  // can report that the rank has joined. If no peer of a rank has joined, the rank may therefore
+  // have joined unnoticed. The error counts such a rank, but does not name it. If `of_all` is
+  // false, checks only the rank `waiting_for`. Callers pass false for operations in which a rank
+  // may finish before all ranks have joined.
   absl::Status Late(const Signature& signature, int waiting_for, bool of_all,
                     MonotonicTime started) const;
 
@@ -143,7 +143,8 @@ class Links {
   std::vector<uint64_t> present_;
   // The sequence number of the latest operation for which this rank has sent kPresence.
   uint64_t announced_ = 0;
-  // True if this rank has learned which ranks have joined announced_, and has not forwarded this.
+  // True if this rank has learned that more ranks have joined announced_, and has not yet forwarded
+  // this to its peers.
   bool news_ = false;
   std::vector<transport::Interest> waits_;  // A buffer for Wait().
   transport::AbortSignal abort_;

@@ -43,7 +43,7 @@ static_assert(sizeof(Signature) == 32);
 // operation reduces, the result of a part is the reduction of the `send` of all ranks. Otherwise,
 // the result is the `send` of the owner.
 struct Part {
-  const std::byte* send = nullptr;  // If the operation does not reduce, only the owner's is read.
+  const std::byte* send = nullptr;  // Without a reduction, only the owner's `send` is read.
   std::byte* receive = nullptr;     // The memory for the result. Never null on the owner.
   int64_t count = 0;                // The number of elements, equal on all ranks.
 };
@@ -78,8 +78,8 @@ struct Bytes {
   int64_t sent = 0, received = 0;
   bool operator==(const Bytes&) const = default;
 };
-// Return the data that rank `rank` of `size` must at least exchange with the others. A broadcast
-// counts as sent by its root.
+// Return the bytes that rank `rank` of `size` sends and receives if each owner of a part exchanges
+// data directly with all other ranks. In a broadcast, the root sends the buffer to each other rank.
 Bytes TrafficOf(const Plan& plan, int rank);
 Bytes TrafficOf(const Signature& signature, int rank, int size);
 

@@ -3,7 +3,7 @@
 //
 // The segment contains the cells through which ranks synchronize (shared_memory_group.h), staging
 // areas for copied data, the reason of the first rank that gives up, and one arena for each rank.
-// An arena is a range of addresses for AllocateReducible, of which only the allocated parts use
+// An arena is a range of addresses for AllocateReducible. Only the allocated parts of an arena use
 // memory. The segment's name is derived from the generation's id and ticket (formation.h). The
 // ranks remove the name as soon as all of them have mapped the segment, so a later crash leaves
 // nothing behind.
@@ -52,7 +52,7 @@ class Segment {
   const SegmentLayout& layout() const { return layout_; }
 
   // Records why `rank` gives up. In this class, a rank is an index among the ranks on this host.
-  // Only the first call of all ranks has an effect. A rank must call GiveReason before it wakes the
+  // Only the first call by any rank has an effect. A rank must call GiveReason before it wakes the
   // other ranks.
   void GiveReason(int rank, const absl::Status& why);
   struct Reason {
@@ -62,8 +62,8 @@ class Segment {
   };
   std::optional<Reason> reason() const;
 
-  // Sets where HostGroup counts the bytes that pass through the segment. Null at first, and may be
-  // null.
+  // Sets the counter of the bytes that pass through the segment. HostGroup adds to the counter.
+  // `traffic` may be null. The default is null.
   void set_traffic(std::shared_ptr<transport::Traffic> traffic) { traffic_ = std::move(traffic); }
   transport::Traffic* traffic() const { return traffic_.get(); }
 

@@ -30,8 +30,8 @@ struct Slice {
 // num_replicas) replicas have one more example than the other replicas.
 Slice ReplicaSlice(int64_t begin, int64_t end, int replica, int num_replicas);
 
-// Computes the global batches of an epoch, which are the examples [0, B), [B, 2B), ... of a
-// dataset, where B is the global batch size. The last batch is short, or dropped.
+// Computes the global batches of an epoch. They are the examples [0, B), [B, 2B), ... of a dataset.
+// B is the global batch size. The last batch is short, or dropped.
 class Sampler {
  public:
   // If `steps_per_epoch` is 0, an epoch is a whole pass over the data. Otherwise the epoch ends
@@ -51,7 +51,7 @@ class Sampler {
   // epoch.
   int64_t examples_per_epoch() const;
   // Returns the replica's part of the global batch at `position`, as a range of the dataset. For a
-  // sampler with shares, the range is one of the replica's own examples.
+  // sampler with shares, the range counts the replica's own examples, from 0.
   Slice Local(const Position& position, int replica, int num_replicas) const;
   const std::vector<int64_t>& shares() const { return shares_; }  // Empty if there are no shares.
   // Returns the number of examples of all replicas in the batch at `position`.
@@ -71,7 +71,8 @@ class Sampler {
 // Loads the examples of `slice`, in order. Errors name the examples.
 absl::StatusOr<Batch> LoadExamples(const Dataset& dataset, Slice slice, const Context& context);
 
-// A batch without its damaged examples, which are those that the dataset returns as a DataError.
+// A batch without its damaged examples. An example is damaged if IsDamage (files/damage.h) returns
+// true for the dataset's error.
 struct PresentExamples {
   Batch batch;                       // The first dimension may be 0.
   int64_t count = 0;                 // The number of examples in `batch`.
@@ -93,9 +94,9 @@ struct LoadedBatch {
   int64_t global_examples = 0;
   std::vector<std::string> damaged;  // One error for each omitted example.
   std::shared_ptr<void> prepared;    // Set by PipelineOptions::prepare.
-  // `next` is the position of the next global batch. `next_data` is the same position in other
-  // numbers: `epoch` is the pass over the data, and `offset` the number of the example in that
-  // pass. `next` and `next_data` can differ only for data of unknown size.
+  // `next` is the position of the next global batch. `next_data` is the same position, but counted
+  // in passes: its `epoch` is the number of the pass over the data, and its `offset` is the number
+  // of the example in that pass. `next` and `next_data` can differ only for data of unknown size.
   Position next, next_data;
 };
 
@@ -107,7 +108,7 @@ struct PipelineOptions {
   int prefetch = kAuto;
   uint64_t seed = 0;
   bool repeat = true;  // If false, Next returns kOutOfRange after one epoch.
-  // If true, a batch omits examples that the dataset returns as a DataError.
+  // If true, a batch omits damaged examples (PresentExamples).
   bool skip_damaged = false;
   // The largest number of threads for kAuto. 0 means the number of cores of this process.
   int cores = 0;
@@ -126,8 +127,8 @@ struct StreamPlan {
   bool drop_remainder = false;
   int64_t steps_per_epoch = 0;  // The largest number of batches of an epoch. 0: no limit.
   Position start;               // The position of the first batch.
-  // The same position in other numbers: `epoch` is the pass over the data, and `offset` the number
-  // of the example in that pass.
+  // The same position, but counted in passes: `epoch` is the number of the pass over the data, and
+  // `offset` is the number of the example in that pass.
   Position start_data;
 };
 

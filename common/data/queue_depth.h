@@ -18,8 +18,8 @@ struct QueueDepth {
   std::atomic<int64_t> capacity = 0;
 };
 
-// The part of one pipeline in the sums. The destructor subtracts the part from the sums. Not
-// thread-safe.
+// The contribution of one pipeline to the sums. The destructor subtracts the contribution from the
+// sums. Not thread-safe.
 class QueuePart {
  public:
   // If `depth` is null, nothing is counted.

@@ -1,6 +1,6 @@
-// Random numbers for one example, as a function of (seed, epoch, index) and a salt, which differs
-// between the uses of random numbers. Internal to common/data. tests/reference/transforms_test.py
-// has the same function in Python.
+// Random numbers for one example, as a function of (seed, epoch, index) and a salt. Each use of
+// random numbers has another salt. Internal to common/data. tests/reference/transforms_test.py has
+// the same function in Python.
 #pragma once
 
 #include <cstdint>

@@ -66,7 +66,8 @@ struct Node {
   std::string where;
 
   std::optional<c10::OperatorHandle> op;  // Set for kOperator.
-  // All arguments of the operator, indexed by Phase. The second is empty if both are equal.
+  // All arguments of the operator, indexed by Phase. The second list is empty if both lists are
+  // equal.
   torch::jit::Stack arguments[2];
   std::vector<Fill> fills;
 
@@ -80,7 +81,7 @@ struct Node {
   std::optional<at::ScalarType> autocast_type;
 
   std::vector<NodeOutput> outputs;
-  std::vector<int> release;  // The slots that no later node uses. A run clears them here.
+  std::vector<int> release;  // No later node uses these slots. A run clears them after this node.
 };
 
 class Graph {

@@ -17,7 +17,8 @@ struct Loss {
   // `target`: one loss for each class number. Otherwise the result has the shape [batch]. Throws
   // c10::Error if the shapes of `output` and `target` do not match.
   std::function<at::Tensor(const at::Tensor& output, const at::Tensor& target)> values;
-  // A class number that counts neither in the loss nor in metrics, such as the one of padding.
+  // A class number that counts neither in the loss nor in metrics, such as the class number of
+  // padding.
   std::optional<int64_t> ignore_index;
   int64_t class_dim = -1;  // The dimension of the classes in the output.
 

@@ -53,7 +53,7 @@ class Model {
   at::Tensor Zero(size_t output) const;
 
  private:
-  // Where the value of an input of the graph comes from.
+  // The source of the value of one input of the graph.
   struct Source {
     enum Kind {
       kUser,     // An argument of forward().

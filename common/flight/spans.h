@@ -33,7 +33,7 @@ struct SpanEvent {
   int64_t bytes = 0;       // The number of bytes that an operation transfers. 0: unknown.
   uint64_t sequence = 0;   // CollectiveCall::sequence. 0: no collective operation.
   int32_t index = -1;      // A number shown with the name, such as that of a bucket. -1: none.
-  bool truncated = false;  // True if the span was open when the recording stopped, which is `end`.
+  bool truncated = false;  // True if the span was open when the recording stopped, at `end`.
 };
 
 // The spans of a window, which is a range of training steps. Ordered by end time. Spans that were
@@ -58,8 +58,8 @@ class SpanRecorder {
   // Sets the window to the first `count` steps that begin after Start. Used for workers of a
   // parameter-server job, whose steps have no common numbers.
   void SetCount(int64_t count);
-  // Blocks until the first step that lies after the window begins. Returns earlier at the time
-  // `until`, or when Wake is called.
+  // Blocks until the window is over: the first step after the window has begun. Returns earlier at
+  // the time `until`, or when Wake is called.
   void WaitDone(MonotonicTime until);
   void Wake();
   // Stops recording and returns the spans of the window. If no step began since Start, returns all
@@ -87,7 +87,7 @@ class SpanRecorder {
   // window.
   std::pair<size_t, size_t> WindowLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool IsDoneLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Returns the step at this time, 0 if none had begun.
+  // Returns the step in progress at the time `at`, or 0 if no step had begun.
   int64_t StepAtLocked(MonotonicTime at) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   std::atomic<bool> recording_ = false;

@@ -25,9 +25,9 @@ std::string DriverVersion(const std::string& text);
 // Returns the version of this host's driver. Returns "" if there is no driver.
 std::string DriverVersionHere();
 
-// Returns the time that the members of a job have to connect their communicators. `of_job` is the
-// job's timeouts.formation. Returns 120 s if `cuda` is true and `of_job` is the default, 20 s.
-// Otherwise returns `of_job`.
+// Returns the time limit within which the members of a job must connect their communicators.
+// `of_job` is the job's timeouts.formation. Returns 120 s if `cuda` is true and `of_job` is the
+// default, 20 s. Otherwise returns `of_job`.
 Duration FormationTimeout(Duration of_job, bool cuda);
 // Returns whether this job may train on CUDA devices. `devices` is the job's "devices". Does not
 // call CUDA.
@@ -38,7 +38,7 @@ bool MayUseCuda(const std::string& devices);
 // the first call of NCCL and before other threads start.
 void UseInterface(const std::string& interface);
 
-// Returns whether /dev/nvidiactl exists, the device file of NVIDIA's driver. The folder
+// Returns whether the device file of NVIDIA's driver, /dev/nvidiactl, exists. The folder
 // /proc/driver/nvidia is no evidence, because it exists in containers without a GPU.
 bool HasCudaDriver();
 

@@ -137,8 +137,8 @@ struct Job {
   Json program;
   Json program_args = Json::object();
   // The folder against which relative paths in `data` and `load` are resolved (PathFrom in
-  // base/files/files.h). May differ between hosts. If the job file has no folder, LoadJob sets this
-  // to the absolute folder of the job file. Empty: the process's current folder.
+  // base/files/files.h). May differ between hosts. If the job file has no key "folder", LoadJob
+  // sets this to the absolute folder of the job file. Empty: the process's current folder.
   std::string folder;
   Json data;  // See common/data/job/job_data.h. Null: the program's data.
   std::optional<StrategyKind> strategy;  // Absent: StrategyFor chooses it from the cluster.

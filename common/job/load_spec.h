@@ -23,7 +23,7 @@ struct LoadSpec {
   // Only tensors whose names begin with the prefix are used. The prefix is removed before `rename`
   // applies.
   std::string prefix;
-  std::string where;  // What specifies this load, for messages, such as "load.net".
+  std::string where;  // The job key or call that names these weights, for messages: "load.net".
 };
 
 // Parses the job's "load". The keys of `load` are names of models. A value is a path, or an object

@@ -1,6 +1,6 @@
-// Functions for a job whose "program" is a file. There are two kinds of such files. The path of a
-// plugin, a shared library, has a slash or ends in ".so". A file that torch.export.save wrote is
-// named by an object {"exported": PATH, ...}. Needs no LibTorch.
+// Functions for a job whose "program" is a file. There are two kinds of such files. A plugin is a
+// shared library: "program" is a path that has a slash or ends in ".so". For a file that
+// torch.export.save wrote, "program" is an object {"exported": PATH, ...}. Needs no LibTorch.
 #pragma once
 
 #include <string>
@@ -10,15 +10,16 @@
 
 namespace muster {
 
-// Returns the path of the file. Returns "" if `program` is not a file, such as the name of a
-// built-in program.
+// Returns the path of the file. Returns "" if `program` does not name a file. Example: the name of
+// a built-in program.
 std::string ProgramFile(const Json& program);
 // Returns `program` with another path. REQUIRES: ProgramFile(program) is not empty.
 Json WithProgramFile(Json program, const std::string& path);
 // Replaces a relative path in `program` by its path in `folder`.
 void ResolveProgramFile(const std::string& folder, Json* program);
 // Returns `program` with only the file name of its path. Hosts may keep the file in different
-// folders. Two jobs can belong to the same run only if their results are equal.
+// folders. Two jobs can belong to the same run only if PortableProgram returns the same value for
+// both.
 Json PortableProgram(Json program);
 
 // Sets digests["program"] to the digest of the file, if the program is a file. Returns a

@@ -1,5 +1,5 @@
 // Holds weak references to the communicators of a generation, which is a period of training with
-// fixed members. The Member can therefore abort the communicators at any time, also while the
+// fixed members. The Member can therefore abort the communicators at any time, even while the
 // training loop uses or destroys them. Thread-safe.
 #pragma once
 

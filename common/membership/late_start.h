@@ -32,7 +32,8 @@ struct LateStart {
 // Blocks while the chief's host refuses connections. Returns "" as soon as a connection is not
 // refused: a process listens, the name does not resolve, or the host does not answer. The task must
 // join as usual in these cases. Returns the sentence of `finished` if the run is finished. Returns
-// PeerLost after the time `patience` or `join`, and Preempted if `give_up` returns true.
+// PeerLost when the time `patience` or the time `join` has passed. Returns Preempted if `give_up`
+// returns true.
 absl::StatusOr<std::string> AwaitChief(const LateStart& start);
 
 }  // namespace muster::membership

@@ -50,8 +50,8 @@ struct MemberOptions {
   std::string task;           // For example "worker:1".
   std::string chief_task;     // "chief:0", or "worker:0" in a cluster without a chief.
   std::string chief_address;  // The chief's address in the cluster spec.
-  // True if a stop request (SIGTERM) to this process lets only this member leave. The other members
-  // continue. False: the stop request stops all members.
+  // The effect of a stop request (SIGTERM) to this process. True: only this member leaves, and the
+  // other members continue. False: all members stop.
   bool may_leave = false;
   bool is_chief = false;  // True if this process runs the coordinator.
   // The coordinator refuses a member whose cluster, job or versions differ from its own.
@@ -60,8 +60,8 @@ struct MemberOptions {
   std::map<std::string, std::string> versions;
   int num_replicas = 1;
   std::string devices;  // A text for people, such as "cuda:0,1".
-  // The devices of this process. The coordinator and the other members compare them with their own
-  // devices (common/cluster/device_clash.h). MemberDevices::task is not used.
+  // The devices of this process. The coordinator and each member compare the devices of all members
+  // (common/cluster/device_clash.h). MemberDevices::task is not used.
   MemberDevices held_devices;
   std::string data_address;  // ip:port at which other members reach this process's DataListener.
   collective::Backend backend = collective::Backend::kAuto;
@@ -83,9 +83,9 @@ struct MemberOptions {
   // Called once when this process has the verdict. main can then end a program that does not
   // return.
   std::function<void(const Verdict&)> on_verdict;
-  // Called before on_verdict if the job continues without this process: the coordinator has offered
-  // this process a generation, but refuses the process now. For example, the process made no
-  // progress. If this is the chief's process, the process must continue to run the coordinator.
+  // Called before on_verdict if the job continues without this process. The coordinator offered
+  // this process a generation before, but refuses the process now. For example, the process made no
+  // progress. Even in this case, the chief's process must continue to run the coordinator.
   std::function<void(const Verdict&)> on_given_up;
   // Called when the chief has sent no message for MemberTimeouts::heartbeat. `pid` is the process
   // ID of the chief. Called again, with a `silence` of zero, when the next message of the chief
@@ -129,8 +129,8 @@ class Member : public Membership {
   virtual std::string FinalLine(const absl::Status& result) const = 0;
 };
 
-// A process's failure, which the chief must learn of. The process may have no Member yet. Examples
-// are an invalid job file and unreadable data.
+// A failure that a process reports to the chief. The process may have no Member yet. Examples are
+// an invalid job file and unreadable data.
 struct EarlyFailure {
   std::string task, chief_address, cluster_digest;
   absl::Status failure;
@@ -139,11 +139,11 @@ struct EarlyFailure {
   uint64_t incarnation = 0;  // Member::incarnation(). 0: the process never joined.
   rpc::ChannelOptions channel;
 };
-// Reports the failure to the chief, so that the verdict names it. While the chief cannot be
-// reached, retries until `timeout` has passed or `give_up` returns true. Returns OK if the chief
-// has accepted the report. Returns Superseded with the chief's reason if the chief has not accepted
-// the report. In that case, sets *try_again to true if the job continues and waits for another
-// process of this task.
+// Reports the failure to the chief, so that the verdict names the failure. While the chief cannot
+// be reached, retries until `timeout` has passed or `give_up` returns true, and then returns an
+// error. Returns OK if the chief has accepted the report. Returns Superseded with the chief's
+// reason if the chief has refused the report. In the case of a refusal, sets *try_again to true if
+// the job continues and waits for another process of this task.
 absl::Status ReportFailureTo(const EarlyFailure& report, Duration timeout,
                              const std::function<bool()>& give_up = nullptr,
                              bool* try_again = nullptr);

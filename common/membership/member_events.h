@@ -39,7 +39,7 @@ struct RosterMember {
 // The members of a generation that the coordinator offers.
 struct Roster {
   uint64_t generation = 0;
-  std::string ticket;                 // A secret that data connections of the generation present.
+  std::string ticket;                 // A secret. Data connections of the generation must send it.
   std::vector<RosterMember> members;  // Indexed by rank.
   int newest_rank = 0;                // The rank of the member with the newest training state.
   int64_t newest_step = 0;            // The number of completed steps in that state.
@@ -179,7 +179,8 @@ struct SubmitRecord {  // Sends the content of the flight recorder to the chief.
   std::string reason;                    // Why the generation ended.
   bool last = false;                     // True if this process ends soon.
 };
-// The chief has answered: resets the back-off of sessions, and delivers flight records at once.
+// Resets the back-off of sessions, and delivers flight records at once, because the chief has
+// answered.
 struct ChiefReached {
   static constexpr std::string_view kName = "ChiefReached";
 };

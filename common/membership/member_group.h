@@ -1,6 +1,6 @@
 // Converts the roster of a generation to the arguments of MemberOptions::form, which makes the
-// communicators. A generation is a period of training with fixed members. The roster lists its
-// members.
+// communicators. A generation is a period of training with fixed members. The roster lists the
+// members of the generation.
 #pragma once
 
 #include <memory>

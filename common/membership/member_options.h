@@ -30,8 +30,9 @@ absl::StatusOr<bool> FinishedWithoutChief(const ClusterConfig& cluster, const Jo
                                           const std::function<bool()>& give_up);
 
 // Called by a process that fails before it has a Member. A process other than the chief reports the
-// failure to the chief, and retries until `give_up` returns true. Returns an error whose message is
-// the line that this process must print last.
+// failure to the chief. If the chief cannot be reached, retries for a limited time, or until
+// `give_up` returns true. Returns an error whose message is the line that this process must print
+// last.
 absl::Status FailEarly(const ClusterConfig& cluster, const Job& job, const absl::Status& failure,
                        const std::function<bool()>& give_up);
 

@@ -32,7 +32,7 @@ class MemberRecords {
   bool busy() const;
   // Blocks until all records are delivered, for at most `limit`.
   void WaitIdle(Duration limit);
-  // Tries to deliver the remaining records. Writes those that it cannot deliver to
+  // Tries to deliver the remaining records. Writes the undelivered records to files in
   // FlightUploaderOptions::fallback_folder. Later calls of Enqueue have no effect.
   void Close();
 

@@ -23,8 +23,8 @@ namespace muster::membership {
 struct MemberTimeouts {
   Duration join = std::chrono::minutes(10);    // Limit to reach the chief for the first time.
   Duration rejoin = std::chrono::minutes(10);  // Limit to reach the chief after it was lost.
-  // A process in a generation has lost the chief in two cases. Its session has been broken for the
-  // time `resume`, or the chief has sent no message for the time `heartbeat`.
+  // A process in a generation regards the chief as lost in two cases. First, the session has been
+  // broken for the time `resume`. Second, the chief has sent no message for the time `heartbeat`.
   Duration resume = std::chrono::seconds(1);
   Duration heartbeat = std::chrono::seconds(10);
   Duration heartbeat_interval = std::chrono::seconds(1);  // The interval of this process's reports.
@@ -82,8 +82,8 @@ inline std::string_view StageName(SessionStage stage) {
 
 struct SessionState {
   SessionStage stage = SessionStage::kNone;
-  // The first time at which a session ended after the last welcome. Before the first welcome, the
-  // first time of all. Absent: no session has ended in this period.
+  // The time of the first SessionClosed event since the last welcome. If no welcome has arrived
+  // yet, the time of the first SessionClosed event of all. Absent: there was no such event.
   std::optional<PausingTime> broken_since;
   PausingTime last_heard, last_sent, next_attempt;
   std::string last_error = "no answer yet";  // Why the last session ended or failed.
@@ -139,7 +139,7 @@ struct MemberState {
   std::string why_over;                  // Why that generation is over.
   // True if the coordinator has started `generation`.
   bool start_given = false;
-  // The time at which the loop's generation was over or the verdict arrived, whichever was first.
+  // The time at which the loop's generation ended or the verdict arrived, whichever was first.
   std::optional<PausingTime> over_since;
   bool stuck = false;  // True if NotifyStuck was returned.
   std::optional<Verdict> verdict;

@@ -1,7 +1,8 @@
 // The implementation of Apply (common/membership/member_state.h), in three classes. A Transition
 // handles one event. Its base class TickTransition handles the event Tick: time has passed. The
-// base class TransitionSteps has the steps that several events share. The classes are implemented
-// in common/membership/member_state.cc, member_watch.cc and member_transition.cc, in this order.
+// base class TransitionSteps has the steps that several events share. In common/membership,
+// member_state.cc implements Transition, member_watch.cc implements TickTransition, and
+// member_transition.cc implements TransitionSteps.
 //
 // common/membership/member_events.h defines the terms.
 #pragma once
@@ -39,8 +40,8 @@ class TransitionSteps {
   void CancelTheSession();
   // Sets the stage of the session to kClosing or kBroken.
   void SessionDown(SessionStage stage);
-  // Called for each message of the chief. Returns false if this process has closed the session, so
-  // that the message must be ignored.
+  // Called for each message of the chief. Returns false if this process has closed the session. The
+  // caller must then ignore the message.
   bool NoteContact();
 
   bool HasSession() const {

@@ -8,9 +8,9 @@
 namespace muster {
 
 // Draws the counts of pairs of a true class and a predicted class. `counts` has the shape [true
-// class][predicted class], in row-major order. The larger a count is as a fraction of its row's
-// sum, the darker its cell is. With up to 20 classes, each cell has its count as text, in at most
-// four characters: 12000 is "12k".
+// class][predicted class], in row-major order. A cell is darker if its count is a larger fraction
+// of the sum of its row. With up to 20 classes, each cell has its count as text, in at most four
+// characters: 12000 is "12k".
 MetricImage DrawConfusionMatrix(const std::vector<double>& counts, int classes);
 
 }  // namespace muster

@@ -34,7 +34,8 @@ class Optimizer {
   // Step::on_commit.
   virtual void Begin() {}
   // Returns true if all replicas of this process share one copy of the variables and slots
-  // (central_storage.h). In that case, the slot_names of all replicas except the first are empty.
+  // (central_storage.h). In that case, slot_names is empty for the optimizers of all replicas
+  // except the first.
   virtual bool central() const { return false; }
   virtual const std::vector<at::Tensor>& parameters() const = 0;
   // Returns the names of the slots, as in torch.optim, such as "momentum_buffer" or "exp_avg". An
@@ -44,8 +45,8 @@ class Optimizer {
   // Returns the tensors of slot number `s`, one for each parameter.
   virtual const std::vector<at::Tensor>& slot(int s) const = 0;
   // Returns an optimizer with the same rule for another list of parameters of the same replica.
-  // `groups` is as in MakeOptimizer. The new optimizer copies the slots of the parameters that this
-  // optimizer has. The slots of all other parameters get initial values.
+  // `groups` is as in MakeOptimizer. For each parameter that this optimizer has too, the new
+  // optimizer copies the slots. The slots of all other parameters get initial values.
   virtual absl::StatusOr<std::unique_ptr<Optimizer>> WithParameters(
       std::vector<at::Tensor> parameters, std::vector<int> groups) const = 0;
   // Returns text such as "adam(beta1=0.9, beta2=0.999, epsilon=1e-07)".

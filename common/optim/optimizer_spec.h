@@ -6,7 +6,7 @@
 // Keras (McMahan et al. 2013, "Ad Click Prediction", with L2 shrinkage and a learning-rate power of
 // -0.5). If the learning rate is 0, as at the start of a warm-up, FTRL leaves the parameter and its
 // slots unchanged. Row-wise Adagrad has the formula of DLRM and FBGEMM (Naumov et al. 2019, "Deep
-// Learning Recommendation Model"). The defaults are those of Keras.
+// Learning Recommendation Model"). The default hyperparameters are those of Keras.
 #pragma once
 
 #include <string>
@@ -87,16 +87,17 @@ const std::vector<std::string>& OptimizerNames();
 // A group has the optimizer's hyperparameters, except those that the group sets. A group must not
 // set a hyperparameter to a value that changes which slots the rule has. The learning rate is a
 // separate key of the job. Returns a ConfigurationError for an unknown name or key. The error
-// suggests the most similar valid one.
+// suggests the most similar valid name or key.
 absl::StatusOr<OptimizerSpec> ParseOptimizer(const Json& json);
-// Returns JSON for ParseOptimizer that describes the rule of one group. The JSON has neither
-// "groups" nor "learning_rate_scale". REQUIRES: ParseOptimizer(json) is OK, and the group exists.
+// Returns JSON that describes the rule of one group, as an argument for ParseOptimizer. The JSON
+// has neither "groups" nor "learning_rate_scale". REQUIRES: ParseOptimizer(json) is OK, and the
+// group exists.
 Json OptimizerOfGroup(const Json& json, int group);
 
 // Returns the group number of each parameter. `names` has all names of each parameter. A parameter
 // is in the first group with a glob that matches one of its names, or else in group 0. Sets
 // `matches` to the number of parameters that the globs of each group match. A parameter counts for
-// each group that matches, even if it is in an earlier group.
+// each group with a glob that matches, even if the parameter is in an earlier group.
 std::vector<int> AssignGroups(const OptimizerSpec& spec,
                               const std::vector<std::vector<std::string>>& names,
                               std::vector<int>* matches);

@@ -18,8 +18,9 @@ using NamedSchedules = std::map<std::string, ScheduleFactory>;
 // PolynomialDecay, PiecewiseConstantDecay) and torch (StepLR, LinearLR, OneCycleLR).
 //
 // In the forms, a key without a value is required. A key with a value is optional, and the value is
-// its default. A length with the default "optional" has all steps after the warm-up. Each key of a
-// length in steps, such as "decay_steps", has a counterpart in epochs, such as "decay_epochs".
+// its default. If a length with the default "optional" is absent, the schedule covers all steps
+// after the warm-up. Each key of a length in steps, such as "decay_steps", has a counterpart in
+// epochs, such as "decay_epochs".
 //   {"name": "constant", "initial"}
 //   {"name": "step", "initial", "gamma": 0.1, "every_steps"}
 //   {"name": "piecewise", "boundary_steps": [...], "values": [... one more]}

@@ -25,8 +25,8 @@ struct Shape {
 struct ShapeContext {
   const ScheduleContext& run;
   int64_t warmup = 0;  // The length of the warm-up in steps.
-  // A function that makes a shape sets this to true if the shape's rates include the factor
-  // `scale`.
+  // True if the rates of the shape already include the factor `scale`. Set by the MakeShape
+  // function.
   bool scales_itself = false;
   double scale = 1;  // The factor for "scale_with_replicas".
 };
@@ -47,8 +47,8 @@ void ReadRate(JsonObject& spec, const std::string& key, double* out);
 // Reads the initial rate. Reports an error if the key is missing.
 double ReadInitial(JsonObject& spec, const std::string& key = "initial");
 // Reads the key "<what>_steps" or "<what>_epochs", and returns the length in steps. A number of
-// epochs may be fractional. Returns 0 if neither key is present. Reports an error for a length of 0
-// if `may_be_zero` is false.
+// epochs may be fractional. Returns 0 if neither key is present. If a key has the value 0 and
+// `may_be_zero` is false, reports an error.
 int64_t ReadLength(JsonObject& spec, const std::string& what, const ScheduleContext& context,
                    bool may_be_zero = false);
 int64_t ReadRequiredLength(JsonObject& spec, const std::string& what,

@@ -1,6 +1,6 @@
-// The optimizers' updates on plain memory. A parameter server uses them to apply a gradient to a
-// part of a variable and its slots. A slot is the optimizer's state for a parameter, such as
-// momentum. Each update makes one pass over the memory. The code is compiled for several
+// The optimizers' updates on plain memory. A parameter server calls these functions to apply a
+// gradient to a part of a variable and its slots. A slot is the optimizer's state for a parameter,
+// such as momentum. Each update makes one pass over the memory. The code is compiled for several
 // instruction sets, and gives the same bits with each of them. Copies of a variable on different
 // hosts therefore stay equal. Needs no LibTorch.
 #pragma once

@@ -13,8 +13,9 @@
 namespace muster {
 
 // Returns the address ("host:port") whose route determines the default interface. This task listens
-// on the local address of that route. The result is the address of the chief. In the chief's
-// process, the result may be the address of another task.
+// on the local address of that route. In all processes except the chief's, the result is the
+// address of the chief. In the chief's process, the route to the chief may be loopback. The result
+// is then the address of another task, if there is one on another host.
 std::string DataRoute(const ClusterConfig& config);
 
 // Returns the options of this task's DataListener. If the job names no interface, blocks until the

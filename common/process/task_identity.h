@@ -31,12 +31,13 @@ namespace muster {
 absl::StatusOr<std::shared_ptr<security::Identity>> IdentityFor(const ClusterConfig& cluster,
                                                                 const Job& job);
 
-// Like IdentityFor. Logs the file of the key or certificate. Called by a task at its start.
+// Like IdentityFor, but also logs the path of the run key file or of the certificate. Called by a
+// task at its start.
 absl::StatusOr<std::shared_ptr<security::Identity>> IdentityOfTask(const ClusterConfig& cluster,
                                                                    const Job& job);
 
-// Replaces "{type}" and "{index}" in a path of the job file, and resolves a relative path against
-// `folder`. `muster launch` passes "launcher" and 0 for itself.
+// In a path of the job file, replaces "{type}" by `type` and "{index}" by `index`. Resolves a
+// relative path against `folder`. `muster launch` passes "launcher" and 0 for itself.
 std::string PathOfTask(std::string path, std::string_view type, int index,
                        const std::string& folder);
 

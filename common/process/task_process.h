@@ -40,16 +40,18 @@ int RunTaskMain(int argc, char** argv, const TaskMain& main,
 absl::StatusOr<std::unique_ptr<Faults>> MakeFaults(const TaskArguments& arguments,
                                                    const ClusterConfig& cluster);
 
-// Raises this process's limit on open files as far as possible. Returns an error if the limit is
-// too low for any task. Logs a warning if the limit is too low for a cluster of this size.
+// Raises this process's limit on open files as far as possible. Returns an error if this process
+// cannot start with the limit. Logs a warning if the process may need more files in a cluster of
+// this size.
 absl::Status CheckDescriptors(const ClusterConfig& cluster);
 
 // Makes this process create files with the access that the job's security.file_mode describes.
 // REQUIRES: LoadJob has checked the job.
 void UseFileMode(const Job& job);
 
-// Logs the message of `result` as the last line of the process. Writes an error to the file
-// `termination_log`, from which Kubernetes reads the container's termination message.
+// Logs the message of `result` as the last line of the process. If `result` is an error, also
+// writes the message to the file `termination_log`. Kubernetes reads the container's termination
+// message from this file.
 void ReportResult(const absl::Status& result, const std::string& termination_log);
 
 // Returns an error if the job has a combination of options that this version does not support.

@@ -1,14 +1,16 @@
 // A worker's client of the parameter servers. A shard is the part of all variables that one server
-// holds. A chunk is a part of a shard. A view says which ps task serves each shard, its primary.
-// When a ps task is lost or returns, the chief makes a new view with a higher number.
+// holds. A chunk is a part of a shard. A view names one ps task for each shard, the primary, which
+// serves the shard. When a ps task is lost or returns, the chief makes a new view with a higher
+// number.
 //
 // The client sends the gradients of a chunk as soon as they are complete, while the rest of the
 // backward pass runs. The server updates the chunk, and replies with the new parameters.
 //
 // After a broken connection or a new view, the client sends all unacknowledged chunks again, with
-// the sequence number of their push. A server applies each sequence number once per chunk. If a
-// shard is restored to an older state during a push, the client repeats all chunks that the shard
-// had received in this push. A shard therefore contains either the whole push or nothing of it.
+// the sequence number of their push. A server applies a push at most once to each chunk, even if
+// the client sends the push again. If a shard is restored to an older state during a push, the
+// client repeats all chunks that the shard had received in this push. A shard therefore contains
+// either the whole push or nothing of it.
 #pragma once
 
 #include <atomic>
@@ -43,7 +45,7 @@ struct ClientView {
     uint64_t restored = 0;
   };
   uint64_t number = 0;  // The number of the view.
-  std::string ticket;   // A secret that the data connections of the view present.
+  std::string ticket;   // A secret. Data connections of the view must send it.
   std::vector<Primary> shards;
 };
 
@@ -55,10 +57,10 @@ struct ClientOptions {
   ParameterServerOptions options;
   transport::DataListener* listener = nullptr;  // Opens the connections. Must outlive the client.
   std::string host_id;                          // The value of rpc::ThisHost().id.
-  // Blocks until there is a view with a number above `newer_than` in which every shard has a
-  // primary. Returns an error if the job has ended or the chief is lost for good. If the failed
-  // connections recover during the call, the client ignores the error. Otherwise the error ends all
-  // transfers.
+  // Returns a view with a number above `newer_than`. Blocks until there is such a view and every
+  // shard has a primary in this view. Returns an error if the job has ended or the chief is lost
+  // for good. If the failed connections recover during the call, the client ignores the error.
+  // Otherwise the error ends all transfers.
   //
   // Called on a thread of the client while a connection fails. During the call, the client still
   // tries to connect in the current view. Abort does not interrupt a call. The client's destructor
@@ -123,12 +125,12 @@ class PushPullClient {
   // ---- Rows of embedding tables. Their chunks have Chunk::rows() true.
 
   // Starts to push rows. The rules of Launch apply. The data of RowPush::packed must not be
-  // modified until Finish returns. Small pushes of one call to the same server travel in one
+  // modified until Finish returns. The client combines small pushes to the same server into one
   // message.
   virtual void LaunchRows(std::span<const RowPush> pushes) = 0;
-  // Starts to pull rows. The rows include all pushes to their chunk that were launched before this
-  // call. The client keeps each fetch alive until all its pulls are answered. May be called during
-  // a push. Thread-safe. Never blocks.
+  // Starts to pull rows. The pulled rows include the updates of all pushes that this client
+  // launched to the same chunk before this call. The client keeps each fetch alive until all its
+  // pulls are answered. May be called during a push. Thread-safe. Never blocks.
   virtual void FetchRows(const std::vector<std::shared_ptr<RowFetch>>& fetches) = 0;
   // Blocks until all pulls of the fetch are answered. Thread-safe.
   virtual absl::Status Await(const RowFetch& fetch) = 0;

@@ -1,6 +1,7 @@
 // The data and the result of a push of gradients to one chunk. A chunk is a part of the variables
-// on a parameter server (layout.h). These types are used by the worker's client, by the chunk's
-// primary (the server that serves it to workers), and by the server with the backup copy.
+// on a parameter server (layout.h). Three processes use these types: the worker, the chunk's
+// primary, and the backup. The primary is the server that serves the chunk to workers. The backup
+// is the server with the second copy.
 #pragma once
 
 #include <cstdint>
@@ -19,16 +20,16 @@ struct PushKey {
 // The data of a push for one chunk.
 struct ChunkPush {
   PushKey key;
-  // The number of updates that the chunk had when the worker pulled its parameters. The worker has
-  // computed the gradient from these parameters.
+  // The number of updates that the chunk had when the worker pulled the chunk's parameters. The
+  // worker has computed the gradient from these parameters.
   int64_t pulled = 0;
   double learning_rate = 0;
   // For rows of an embedding table: the output of PackRows, with distinct keys.
   std::span<const float> gradient;
-  // True if the values of the chunk are never negative, such as running variances. `gradient` is
+  // True if the chunk has values that are never negative, such as running variances. `gradient` is
   // then a change of these values, and `learning_rate` is a weight in [0, 1]. The server subtracts
   // the weighted change, but at most the fraction `learning_rate` of the current value. The values
-  // therefore never become negative, however long before the push the worker pulled.
+  // therefore never become negative, even if the worker pulled them long before the push.
   bool floor = false;
   // Has an effect only if the server has a backup. True: ShardStore::Apply does not wait for the
   // backup, and the caller must call ShardStore::Await. False: Apply waits for the backup.

@@ -1,8 +1,8 @@
 // A ShardChannel makes a worker's transfers with one shard, the part of all variables that one
 // parameter server holds. The channel's thread keeps one connection to the shard's primary server.
 // After a lost connection or a new view (the assignment of shards to servers, client.h), the thread
-// connects again and repeats the transfers that were not answered. Internal to PushPullClient,
-// which launches the transfers. A shard has ParameterServerOptions::connections channels.
+// connects again and repeats the transfers that were not answered. PushPullClient launches the
+// transfers. Internal to PushPullClient. A shard has ParameterServerOptions::connections channels.
 #pragma once
 
 #include <poll.h>

@@ -1,8 +1,8 @@
 // The worker's end of a data connection to the primary server of one shard. A shard is the part of
 // all variables that one parameter server holds. A chunk is a part of a shard (layout.h).
-// ShardChannel queues transfers, polls the connection and calls Pump, which sends and receives.
-// Small transfers of rows that are queued one after another become one request, even if they belong
-// to different embedding tables. Never blocks. Not thread-safe.
+// ShardChannel queues transfers, polls the connection and calls Pump, which sends and receives. If
+// small row transfers are queued one after another, the connection combines them into one request,
+// even across embedding tables. Never blocks. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -28,8 +28,8 @@ struct RowPull;
 
 // A pull of a chunk's parameters.
 struct DensePull {
-  // A number of updates. If the chunk has had no more updates than this, the answer has no
-  // parameters. Absent: the answer has parameters in any case.
+  // The answer has parameters only if the chunk has had more updates than this number. Absent: the
+  // answer has parameters in any case.
   std::optional<int64_t> newer_than;
 };
 
@@ -67,7 +67,7 @@ class ShardConnection {
     // null.
     const transport::SharedMemory* gradients = nullptr;
     std::unique_ptr<transport::SharedMemory> memory;
-    std::shared_ptr<transport::Traffic> traffic;  // Counts what passes through them. May be null.
+    std::shared_ptr<transport::Traffic> traffic;  // Counts the bytes in the regions. May be null.
   };
   ShardConnection(std::unique_ptr<transport::DataConnection> connection, Options options);
 
@@ -133,8 +133,8 @@ class ShardConnection {
 
   std::deque<Transfer> queued_;  // Transfers that are in no frame yet.
   std::deque<Frame> frames_;     // Frames that are not answered yet.
-  // The number of frames at the front of frames_ that are sent completely, and the number of bytes
-  // of the next frame that are sent.
+  // The first sent_frames_ frames of frames_ are sent completely. Of the next frame, sent_ bytes
+  // are sent.
   size_t sent_frames_ = 0;
   size_t sent_ = 0;
   std::optional<Offer> offer_;

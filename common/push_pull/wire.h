@@ -1,8 +1,8 @@
 // The protocol between workers and parameter servers on their data connections. A frame is a
-// transport::FrameHeader, followed by a payload. The header contains a kind (FrameKind) and a body:
-// one of the structs Open, Welcome, Request and Reply. Bodies are sent as they lie in memory,
-// little-endian. docs/parameter_server.md describes the bytes of a frame. All functions except
-// SendError are pure.
+// transport::FrameHeader, followed by a payload. The header contains a kind (FrameKind) and a body.
+// Except for kError, the body is one of the structs Open, Welcome, Request and Reply. The body of
+// kError is the status code, an int32_t. Bodies are sent as they lie in memory, little-endian.
+// docs/parameter_server.md describes the bytes of a frame. All functions except SendError are pure.
 //
 // The first frame of a worker is kOpen, and the server answers with kWelcome. After kWelcome, the
 // worker sends requests. The server answers each request with one kReply, in order. In place of any
@@ -58,7 +58,7 @@ struct Welcome {
 };
 
 // The maximum size of the payload of a row request, and of its reply. A server refuses larger
-// requests. A training step needs less on one server.
+// requests. A training step transfers fewer bytes from and to one server.
 inline constexpr uint64_t kMaxRowBytes = 256ull << 20;
 // The maximum number of chunks in one request. Workers send fewer.
 inline constexpr uint32_t kMaxParts = 1 << 17;
@@ -113,7 +113,7 @@ struct Request {
 struct ReplyPart {
   uint32_t chunk = 0;
   uint8_t applied = 0, refused = 0;  // As in Pushed.
-  // 1: the answer to a kPullNewer that found no newer updates. The part has no data.
+  // 1: for a kPullNewer, the chunk has had no newer updates. The part has no data.
   uint8_t same = 0;
   uint8_t reserved = 0;
   int64_t updates = 0;    // The chunk's number of updates.
@@ -132,7 +132,8 @@ constexpr size_t BytesPerElement(Compression compression) {
   return compression == Compression::kNone ? 4 : 2;
 }
 
-// Returns the number that a result of DigestOf has in hex digits. Returns a hash of any other text.
+// If `digest` is a number in hex digits, as from DigestOf, returns this number. Otherwise returns a
+// hash of `digest`.
 uint64_t LayoutNumber(std::string_view digest);
 
 transport::FrameHeader EncodeOpen(const Open& open, uint64_t payload_bytes = 0);

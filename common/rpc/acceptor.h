@@ -9,10 +9,10 @@
 //
 // A *source* is an IPv4 address or a /64 network of IPv6. If a new connection exceeds a limit, the
 // Acceptor closes the oldest stranger of the source that has the most strangers. There are two
-// exceptions: for max_per_source, it closes the oldest stranger of the new connection's source, and
-// for max_plaintext, the oldest plaintext connection. If no such connection exists, the Acceptor
-// refuses the new one. A task of the job makes its first call within milliseconds, so the Acceptor
-// rarely closes the connection of a task.
+// exceptions. For max_per_source, the Acceptor closes the oldest stranger of the new connection's
+// source. For max_plaintext, the Acceptor closes the oldest plaintext connection. If no such
+// connection exists, the Acceptor refuses the new one. A task of the job makes its first call
+// within milliseconds, so the Acceptor rarely closes the connection of a task.
 #pragma once
 
 #include <cstdint>
@@ -44,7 +44,7 @@ ConnectionLimits LimitsFor(int64_t descriptors, int peers);
 
 struct AcceptorOptions {
   ConnectionLimits limits;
-  bool tls = false;  // If true, connections that do not begin with TLS are plaintext ones.
+  bool tls = false;  // True: a connection that does not begin with TLS counts as plaintext.
   std::string name;  // "host:port", for the log.
 };
 
@@ -68,14 +68,14 @@ class Acceptor {
   virtual void Stop() = 0;
 
   struct Counts {
-    // Open connections. Plaintext connections to a server with TLS are strangers as well.
+    // Open connections. A plaintext connection to a server with TLS also counts as a stranger.
     int strangers = 0, proven = 0, plaintext = 0;
     // Totals since Start.
     int64_t accepted = 0;
     int64_t silent = 0;       // Closed because no byte arrived in time.
     int64_t evicted = 0;      // Closed to make room for a new connection.
     int64_t turned_away = 0;  // Refused because there was no room.
-    int64_t failed = 0;       // Closed because a descriptor or memory was missing.
+    int64_t failed = 0;       // Closed because no descriptor or memory was free.
   };
   virtual Counts counts() const = 0;
   // Returns the source of the last failed TLS connection and the reason, as in "10.0.0.2: its

@@ -16,8 +16,8 @@
 namespace muster::rpc {
 
 // Keepalive settings of all channels and servers. kMinPingInterval is the shortest ping interval
-// that a server permits. It must be below kKeepalive, because a server answers more frequent pings
-// with GOAWAY (too_many_pings).
+// that a server permits. kMinPingInterval must be below kKeepalive. If pings arrive at shorter
+// intervals than kMinPingInterval, a server answers with GOAWAY (too_many_pings).
 inline constexpr Duration kKeepalive = std::chrono::seconds(10);
 inline constexpr Duration kKeepaliveTimeout = std::chrono::seconds(5);
 inline constexpr Duration kMinPingInterval = std::chrono::seconds(5);

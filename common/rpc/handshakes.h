@@ -28,9 +28,10 @@ class HandshakeNote {
   std::string why_ ABSL_GUARDED_BY(mu_), meanwhile_ ABSL_GUARDED_BY(mu_);
 };
 
-// Attributes TLS sessions to an incoming connection: the sessions that this thread creates while
-// the HandshakeOf exists. If the handshake of such a session fails, the reason is stored in `note`.
-// If `note` is null, the session is treated like one of a channel, an outgoing connection.
+// Attributes TLS sessions to one incoming connection. These are the sessions that this thread
+// creates while the HandshakeOf exists. If the handshake of such a session fails, the reason is
+// stored in `note`. If `note` is null, the session is treated like a session of an outgoing
+// connection (a channel).
 class HandshakeOf {
  public:
   explicit HandshakeOf(std::shared_ptr<HandshakeNote> note);

@@ -1,6 +1,5 @@
-// A gRPC channel to one address that the caller can replace by a new channel. Callers call Renew
-// before each new attempt to reach an unreachable peer, because gRPC's own reconnects have two
-// problems:
+// A replaceable gRPC channel to one address. Callers call Renew before each new attempt to reach an
+// unreachable peer, because gRPC's own reconnects have two problems:
 // - gRPC times reconnects by the wall clock. A clock that is set back by an hour stops reconnects
 //   for an hour.
 // - gRPC does not watch sockets between calls. A refused attempt to connect therefore appears to be

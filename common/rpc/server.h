@@ -1,12 +1,12 @@
 // The gRPC server of the chief and of the ps tasks.
 //
-// Every server has the health (grpc.health.v1) and reflection services. It refuses unary RPCs of
-// all other services if they have no deadline. Streams need no deadline. Two servers cannot share a
-// port, because the sockets do not set SO_REUSEPORT.
+// Every server has the health (grpc.health.v1) and reflection services. In all other services, the
+// server refuses unary RPCs without a deadline. Streams need no deadline. Two servers cannot share
+// a port, because the sockets do not set SO_REUSEPORT.
 //
 // An Acceptor (acceptor.h) accepts connections and limits their number. A server with TLS also
-// accepts plaintext connections, for Kubernetes probes. On these plaintext connections, it serves
-// only the health service.
+// accepts plaintext connections, for Kubernetes probes. On these plaintext connections, the server
+// offers only the health service.
 #pragma once
 
 #include <grpcpp/generic/async_generic_service.h>
@@ -80,8 +80,8 @@ class Server {
 // Returns INVALID_ARGUMENT if the caller has set no deadline. Handlers of unary calls begin with
 // this check. Server also refuses calls without a deadline, but only after their handlers have run.
 grpc::Status RequireDeadline(const grpc::ServerContextBase& context, const char* method);
-// Returns the result of `work`, or an error if `work` throws. Reactors use Guarded because gRPC
-// does not catch their exceptions: without it, a lack of memory in one call would end the process.
+// Returns the result of `work`, or an error if `work` throws. gRPC does not catch the exceptions of
+// reactors. Without Guarded, a lack of memory in one call would end the process.
 grpc::Status Guarded(const std::function<grpc::Status()>& work);
 
 }  // namespace muster::rpc

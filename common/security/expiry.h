@@ -18,8 +18,9 @@ namespace muster::security {
 // leaf certificate and its intermediate certificates. Returns nullopt if `chain` has no
 // certificate.
 std::optional<int64_t> ChainExpiry(const std::string& chain);
-// Considers the certificates in `authorities` whose authority has signed `chain`. Returns the
-// latest of their expiry times, or nullopt if there is no such certificate. Both arguments are PEM.
+// Considers only the certificates in `authorities` that belong to the issuer of the last
+// certificate in `chain`. Returns the latest of their expiry times, or nullopt if there is no such
+// certificate. Both arguments are PEM.
 std::optional<int64_t> AuthorityExpiry(const std::string& chain, const std::string& authorities);
 
 // Thread-safe.
@@ -29,7 +30,7 @@ class ExpiryWatch {
   void Set(std::map<std::string, int64_t> ends);
   // Logs the warnings that are due at the time `now`.
   void Look(int64_t now);
-  // Returns the path of a file that has expired at the time `now`. Returns "" if no file has.
+  // Returns the path of a file that has expired at the time `now`. Returns "" if there is none.
   std::string Ended(int64_t now) const;
 
  private:

@@ -80,9 +80,9 @@ class Identity final : public StreamSecurity {
   };
   Paths paths() const;
 
-  // Reads the key file or the certificate files now. Logs warnings about certificate files that
-  // expire. If the new content is invalid, logs the error once and keeps the previous content. Has
-  // no effect with run_key_descriptor.
+  // Reads the key file or the certificate files now. Logs a warning for each certificate file that
+  // has expired or expires soon (ExpiryWatch). If the new content is invalid, logs the error once
+  // and keeps the previous content. Has no effect with run_key_descriptor.
   void Refresh();
 
  private:

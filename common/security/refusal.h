@@ -10,8 +10,8 @@ namespace muster::security {
 // Returns why this side refuses the other side's certificate. `verify_result` is an X509_V_ERR_*
 // from SSL_get_verify_result.
 std::string RefusedCertificateText(long verify_result);
-// Returns a sentence for an alert (SSL_AD_*) that the other side sent. Returns "" for an alert
-// without a sentence.
+// Returns a sentence for an alert (SSL_AD_*) that the other side sent. Returns "" if there is no
+// sentence for the alert.
 std::string_view AlertText(int alert);
 // Returns the reason of a failed handshake that ended with `alert`. `sent` is true if this side
 // sent the alert, and false if this side received the alert. `verify_result` is the result of

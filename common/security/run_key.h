@@ -41,8 +41,9 @@ inline constexpr size_t kRunKeyBytes = 32;
 // with either key. The run key of a running job can therefore be replaced task by task.
 using RunKeys = std::vector<Secret>;
 
-// Parses the text of a key file: one or two lines of 64 hexadecimal digits. Returns a
-// ConfigurationError that names `origin` and does not quote the text.
+// Parses the text of a key file: one or two lines of 64 hexadecimal digits. If the text is invalid,
+// returns a ConfigurationError that names `origin`. The error does not quote the text, which is
+// secret.
 absl::StatusOr<RunKeys> ParseRunKeys(std::string_view text, const std::string& origin);
 // Returns the key as a line of a key file, with the newline.
 Secret FormatRunKey(const Secret& key);
@@ -59,9 +60,9 @@ absl::StatusOr<RunKeys> ReadRunKeys(const std::string& path);
 // close the descriptor.
 absl::StatusOr<RunKeys> ReadRunKeys(int descriptor);
 
-// Returns the path of this process's key file, the first one of these that is set: `configured`
-// (security.key_file of the job), $MUSTER_RUN_KEY_FILE, and DefaultRunKeyPath() if that file
-// exists. Returns "" if none is set.
+// Returns the path of this process's key file. The path is `configured` (security.key_file of the
+// job), or else $MUSTER_RUN_KEY_FILE, or else DefaultRunKeyPath() if that file exists. Returns ""
+// if there is no such path.
 std::string RunKeyPath(const std::string& configured);
 // Returns the path to which `muster key new` writes by default: $XDG_CONFIG_HOME/muster/run.key, or
 // ~/.config/muster/run.key if XDG_CONFIG_HOME is no absolute path. Returns "" if HOME is needed and

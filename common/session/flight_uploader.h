@@ -1,8 +1,8 @@
 // Delivers this process's flight records to the chief, on a thread of its own. A flight record is a
 // log of the last events before a failure (common/flight/flight_record.h). The uploader retries
-// failed deliveries. If a new process has replaced the chief, the uploader retries there. When this
-// process ends, the uploader writes the undelivered records to the fallback folder, and logs the
-// names of the files. Only WaitIdle and the destructor block.
+// failed deliveries. If a new process has replaced the chief, the uploader sends the records to the
+// new process. When this process ends, the uploader writes the undelivered records to the fallback
+// folder, and logs the names of the files. Only WaitIdle and the destructor block.
 //
 // Thread-safe.
 #pragma once

@@ -25,12 +25,12 @@ class SessionClient final
 
   // Opens the stream and sends `hello`. Objects that the callbacks use must live until on_closed.
   // The caller must keep the result until on_closed. The caller must not release the result on a
-  // thread of gRPC, because the release may destroy the channel, whose destructor waits for gRPC's
-  // threads.
+  // thread of gRPC. The release may destroy the channel, and the destructor of a channel waits for
+  // gRPC's threads.
   static std::shared_ptr<SessionClient> Open(proto::Coordinator::Stub* stub, proto::Hello hello,
                                              Callbacks callbacks);
 
-  // Sends a report. If an older report is not sent yet, drops the older one, because each report
+  // Sends a report. If an older report is not sent yet, drops the older report, because each report
   // contains the whole state of the member. Thread-safe.
   void Send(proto::Report report);
   // Ends the stream after the pending messages are sent.

@@ -63,8 +63,9 @@ bool HasEvents(const std::string& directory);
 // Reads all event files of `directory`. Returns an empty content if there are none.
 RunContent ReadRun(const std::string& directory);
 
-// Adds the events of one file to `*content`, up to its first damaged record. Sets all fields of
-// `*file` except `name` and `writer`. REQUIRES: `stream` is at its beginning and can seek.
+// Adds the events of one file to `*content`, up to the first damaged record of the file. Sets all
+// fields of `*file` except `name` and `writer`. REQUIRES: `stream` is at its beginning and can
+// seek.
 void AddEvents(std::istream* stream, WriterFile* file, RunContent* content);
 
 }  // namespace muster::summary

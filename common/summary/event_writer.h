@@ -41,9 +41,10 @@ class EventWriter {
   struct Options {
     // The first step that this writer may write. Every file begins with a SessionLog START event
     // that has this step. For TensorBoard, the event invalidates records of this step and of later
-    // steps in older files of the folder. The first file of a run needs the event too. The first
-    // START event that TensorBoard sees marks the start of the run and invalidates nothing. Without
-    // an event in the first file, this would be the event of the second file.
+    // steps in older files of the folder. The first START event that TensorBoard sees marks the
+    // start of the run and invalidates nothing. The first file of a run therefore needs a START
+    // event too. Otherwise the event of the second file would be the first one, and would
+    // invalidate nothing.
     int64_t first_step = 1;
     Duration flush_interval = std::chrono::seconds(2);
     // Checks that this process may still write to the folder. Called before each write and before

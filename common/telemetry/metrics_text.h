@@ -19,7 +19,7 @@ struct TaskMetrics {
   bool pulls = false;      // True if the task pulls parameters from parameter servers.
   int64_t step = 0;        // The current step of the task. 0 if unknown.
   int64_t start_time = 0;  // The start of the process, in seconds since 1970.
-  // Only for the chief: whether other members wait for the member. Keyed by member ("worker:1").
+  // Only for the chief. Keyed by member ("worker:1"). True if other members wait for this member.
   std::map<std::string, bool> straggler;
 };
 

@@ -52,8 +52,8 @@ std::string FormatCount(double count);
 std::string FormatGrouped(int64_t count);
 
 // Returns the bar, one line of at most `width` columns. Omits the least important fields if not all
-// fit. `age` is the time since the state was made, so that the bar can show that a run makes no
-// progress. `unicode` permits characters other than ASCII. Pure function.
+// fit. `age` is the time since the state was made. If `age` is high, the bar shows it as the time
+// without progress. `unicode` permits characters other than ASCII. Pure function.
 std::string RenderProgressBar(const ProgressState& state, int width, Duration age, bool unicode);
 // Returns the state as a plain line of any length.
 std::string RenderProgressLine(const ProgressState& state);
@@ -73,8 +73,8 @@ class ProgressDisplay {
   std::vector<std::string> Update(const ProgressState& state, MonotonicTime now);
   // Returns the bar. Returns "" if there is no bar.
   std::string Bar(int width, MonotonicTime now) const;
-  // Returns the next time at which the caller must draw the bar again without a new state, because
-  // the bar shows a countdown. Returns nullopt if there is no bar.
+  // The bar shows the time left, so the caller must draw the bar regularly, even without a new
+  // state. Returns the next time to draw the bar. Returns nullopt if there is no bar.
   std::optional<MonotonicTime> NextChange(MonotonicTime now) const;
 
  private:

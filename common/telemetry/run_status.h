@@ -23,15 +23,15 @@ struct Straggler {
   double others = 0;  // The median of the same time over the other tasks. 0 if unknown.
 };
 std::vector<Straggler> StragglersOf(const proto::StatusReply& reply);
-// Returns "worker 1 is a straggler: " and StragglerReason. If a time is unknown, the reason is "the
-// others wait for it".
+// Returns "worker 1 is a straggler: ", followed by the result of StragglerReason. If a time is
+// unknown, "the others wait for it" follows instead.
 std::string StragglerText(const Straggler& straggler);
 // Returns "it needs 200 ms of a step before it waits for others, and they need 50 ms ...". The
 // arguments are times in seconds. REQUIRES: both are positive.
 std::string StragglerReason(double seconds, double others);
 // Returns the median of the positive values. For an even number of positive values, this is the
-// mean of the middle two. Ignores values that are not positive, because they are unknown. Returns 0
-// if no value is positive.
+// mean of the middle two. Ignores all other values, because a value of 0 or less means "unknown".
+// Returns 0 if no value is positive.
 double MedianOfKnown(std::vector<double> values);
 
 // Returns the kind's name in JSON, such as "joined" or "checkpoint".

@@ -44,7 +44,8 @@ class TaskMeter {
   void AddCheckpoint();
   // Sets how often the launcher has restarted this task.
   void SetRestarts(int64_t restarts);
-  // Chief of a job with parameter servers only. Sets what the run has lost of pushes.
+  // For the chief of a job with parameter servers: sets the numbers of the run's lost pushes and
+  // updates.
   void SetPushLosses(const proto::PushLosses& losses);
   void SetSystem(SystemStats system);
   // For the chief: sets whether other members wait for `member` ("worker:1").
@@ -54,7 +55,8 @@ class TaskMeter {
   // that the program has chosen. The pipelines write the counts, and Stats reads them.
   std::shared_ptr<data::QueueDepth> InputQueue(const std::string& dataset);
   // For a worker with parameter servers: the number of transfers without an answer. A transfer
-  // pushes or pulls one chunk, a part of the variables. The worker's connections write the number.
+  // pushes or pulls one chunk, a part of the variables. PushPullClient writes the number. Pulls of
+  // embedding rows before a step (FetchRows) do not count.
   const std::shared_ptr<std::atomic<int64_t>>& chunks_in_flight() const {
     return chunks_in_flight_;
   }

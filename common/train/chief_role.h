@@ -1,4 +1,4 @@
-// What the chief does besides training: it coordinates the job and publishes results. chief/
+// The chief's tasks besides training: the chief coordinates the job and publishes results. chief/
 // implements ChiefRole, and the task in worker/ calls it. Only a main.cc depends on both folders.
 //
 // A member is a process that trains. The chief is a member too, except in a parameter-server job.
@@ -49,8 +49,8 @@ class Replica;
 
 // The input of ChiefRole::Direct.
 struct DirectParts {
-  // A copy of the program on the CPU, through which the role saves and restores. Must outlive the
-  // call of Direct.
+  // A copy of the model on the CPU. The role saves checkpoints from this copy, and restores them
+  // into it. Must outlive the call of Direct.
   Replica* replica = nullptr;
   // Examples in each split. 0 if the program does not have the split.
   int64_t train_examples = 0, validation_examples = 0, test_examples = 0;
@@ -62,10 +62,10 @@ struct DirectParts {
   // absent. Maps the name of each integer buffer to the bytes that it had after build() and before
   // the load.
   std::optional<std::map<std::string, std::string>> built_integers;
-  // The error of that load. The chief ignores it if the parameter servers hold a state of this run,
-  // because the loaded weights are not needed then. If the program has integer buffers, which
-  // servers do not hold, their values must then be in the ChiefRecord
-  // (chief/leases/chief_record.h), which an earlier chief wrote.
+  // The error of that load. The chief ignores the error if the parameter servers hold a state of
+  // this run, because the loaded weights are then not needed. There is one more condition if the
+  // program has integer buffers, which servers do not hold. Their values must be in the ChiefRecord
+  // (chief/leases/chief_record.h) of an earlier chief.
   absl::Status unloaded;
 };
 
@@ -81,8 +81,8 @@ class ChiefRole {
   // Returns the receivers of the training reports. Owned by this object.
   virtual std::vector<Observer*> observers() = 0;
   // Runs a parameter-server job: directs workers and servers until all work is done and saved. Ends
-  // the job before it returns. The chief of such a job calls Direct instead of training, and passes
-  // the returned status to End.
+  // the job before the call returns. The chief of such a job calls Direct instead of training, and
+  // passes the returned status to End.
   virtual absl::Status Direct(const DirectParts& parts) = 0;
   // Thread-safe. Ends the job with `result` for all members. Has no effect if the job has already
   // ended. The caller must call End afterwards.

@@ -23,8 +23,8 @@
 
 namespace muster {
 
-// The maximum number of damaged examples of a dataset that are named: in the log of each process,
-// and in the reports of each DamagedExamples.
+// The maximum number of damaged examples that are named for one dataset. The limit applies to the
+// log of each process, and to all reports of one DamagedExamples together.
 inline constexpr int kMaxNamedExamples = 20;
 
 // Logs the damaged examples of one process. Each example is logged once in a run, although every
@@ -63,12 +63,13 @@ class DamagedExamples {
     }
   };
   // Called by all replicas for the same batch, or for the same pass. `mine` has one error text for
-  // each damaged example in this replica's part of it. Returns the same report on all replicas.
+  // each damaged example in this replica's part of the batch or pass. Returns the same report on
+  // all replicas.
   absl::StatusOr<Report> Exchange(const std::vector<std::string>& mine);
 
  private:
-  // Returns the texts that named_ lacks, each once. Stops when these texts and named_ together are
-  // kMaxNamedExamples.
+  // Returns the texts in `mine` that are not in named_, without duplicates. Returns fewer texts if
+  // the result and named_ together would have more than kMaxNamedExamples texts.
   std::vector<std::string> NewOf(const std::vector<std::string>& mine) const;
 
   const std::string data_;

@@ -71,9 +71,9 @@ struct PartSums {
   std::map<std::string, checkpoint::ReportedSum> values;
 };
 
-// Runs eval_step on `batch`, which has `examples` examples: one part of a pass, or a piece of a
-// part. Sets `*shown` to the images and histograms that the program shows. `shown` may be null.
-// Modules are in evaluation mode during the call, as in RunPass.
+// Runs eval_step on `batch`, one part of a pass or a piece of a part. `examples` is the number of
+// examples in `batch`. Sets `*shown` to the images and histograms that the program shows. `shown`
+// may be null. Modules are in evaluation mode during the call, as in RunPass.
 absl::StatusOr<PartSums> EvaluatePart(const Job& job, Replica* replica, Split split,
                                       data::Batch batch, int64_t examples, SummaryData* shown);
 

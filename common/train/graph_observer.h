@@ -19,8 +19,8 @@ class GraphObserver {
   virtual void OnGraph(int64_t step, const std::vector<summary::GraphNode>& nodes) = 0;
 };
 
-// Implemented by a Program whose graph says more than the one that autograd records. An example is
-// a program that torch.export.save wrote.
+// Implemented by a Program that has a more detailed graph than the graph that autograd records. An
+// example is a program that torch.export.save wrote.
 class GraphSource {
  public:
   virtual ~GraphSource() = default;

@@ -1,6 +1,6 @@
 // The training loop of one replica. A replica is one device's copy of the model, with its own
 // thread. The loop makes steps, ends epochs, runs validation and test passes, and saves
-// checkpoints. It also calls the hooks of callbacks, which are methods such as epoch_end. Parts of
+// checkpoints. It also calls hooks. A hook is a method of a callback, such as epoch_end. Parts of
 // the loop have files of their own in common/train/loop.
 //
 // A generation is a group of processes that train together until one is lost or joins. Every
@@ -68,7 +68,7 @@ class LoopImpl final : public LoopBackend {
   // Updates the LoopState after a completed step. Reports the step, and saves the state if the sink
   // wants it.
   void Commit(const StepResult& result);
-  // Reports the end of an epoch. Training may also end in the middle of an epoch. Marks the passes
+  // Reports the end of an epoch, or the end of training in the middle of an epoch. Marks the passes
   // that are due.
   void EndEpoch();
   // Saves the state if the checkpoint sink wants it (SaveIfWanted). Called by all replicas. The

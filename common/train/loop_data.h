@@ -41,8 +41,8 @@ class SharedPipelines {
   std::map<std::string, std::shared_ptr<data::Pipeline>> pipelines_ ABSL_GUARDED_BY(mutex_);
 };
 
-// A replica's place in its process and on its host, and what its feeds share with other replicas. A
-// Feed (below) delivers batches to one replica.
+// A replica's place in its process and on its host, and the objects that its feeds share with other
+// replicas. A Feed (below) delivers batches to one replica.
 struct FeedPlace {
   SharedPipelines* shared = nullptr;  // If null, each feed has a pipeline of its own.
   // The replica's index in its process, and the number of replicas in the process.
@@ -98,8 +98,8 @@ struct FeedOptions {
   bool distributed = true;
 };
 
-// A batch for one replica, and a report on the damaged examples (damaged_examples.h) that all
-// replicas left out of the batch.
+// A batch for one replica, and a report on the damaged examples (damaged_examples.h) that were left
+// out of the batch, over all replicas.
 struct FedBatch : data::LoadedBatch {
   DamagedExamples::Report left_out;
   double wait_seconds = 0;  // How long this replica waited for its slice.
@@ -116,7 +116,7 @@ class Feed {
   // loaded. The replicas communicate in two cases. First, if the size of the data is unknown, the
   // replicas compare the sizes of their batches. Different sizes are an error, which names the
   // replicas that see different data. Second, if the job leaves out damaged examples, the replicas
-  // count those of the batch together.
+  // add up their numbers of damaged examples in the batch.
   absl::StatusOr<FedBatch> Next();
 
  private:

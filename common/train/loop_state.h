@@ -5,8 +5,8 @@
 // A generation is a group of processes that train together until one is lost or joins. At its
 // start, a replica with the newest state sends that state to all other replicas. This replica is
 // the owner. Checkpoints contain a LoopState without these fields: `whole`, `tables_whole`,
-// `stop_asked`, those from `last_loss` to `last_passes`, and those that say "Belongs to the
-// process". In this header, "the last step" is the newest completed step.
+// `stop_asked`, the fields from `last_loss` to `last_passes`, and the fields whose comments say
+// "Belongs to the process". In this header, "the last step" is the newest completed step.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -56,9 +56,10 @@ struct LoopState {
   int64_t last_examples = 0;
   std::map<std::string, double> last_values;
   std::map<std::string, std::map<std::string, double>> last_passes;
-  // State that only some runs have. A program may make several steps over one batch. If
-  // extras.batch_steps is above 0, the last step was not the last one over its batch: `position` is
-  // still that batch, and extras.batch_steps_done of its extras.batch_steps steps are complete.
+  // State that only some runs have. A program may make several steps over one batch. While more
+  // steps over the current batch follow, `position` is the position of this batch.
+  // extras.batch_steps is then the number of steps over the batch, and extras.batch_steps_done the
+  // number of completed ones. At all other times, both are 0.
   checkpoint::Extras extras;
   int64_t global_batch_size = 0;  // Set from the job at the first start of the run. 0 until then.
   // Belongs to the process. The step of the last state that this process gave to the CheckpointSink

@@ -37,8 +37,8 @@ struct Generation {
   // The number of replicas of each member, indexed by rank.
   std::vector<int> replicas_per_rank;
   int replicas_on_host = 1;  // Replicas of all members on this host.
-  // The rank of the member that has the newest state of the training. It sends the state to the
-  // other members.
+  // The rank of the member that has the newest state of the training. This member sends the state
+  // to the other members.
   int owner = 0;
   // The number of completed steps in the newest state. -1 if no member has a state.
   int64_t owner_step = 0;
@@ -69,8 +69,8 @@ class Membership {
   virtual void ReportFailure(const absl::Status& failure) = 0;
   // Thread-safe. Called when this process receives a stop request (SIGTERM or SIGINT).
   virtual void RequestStop() = 0;
-  // Returns true if RequestStop was called or the coordinator requests a stop. The loop calls it
-  // once a step.
+  // Returns true if RequestStop was called or the coordinator requests a stop. The loop calls this
+  // method once a step.
   virtual bool StopRequested() const = 0;
   // Called when the loop has ended. `outcome` is OK at the end of training, or Preempted if all
   // replicas stopped on request. Reports `outcome` to the coordinator. Blocks until all members
@@ -231,7 +231,7 @@ class Observer {
   virtual void OnCallback(const std::string& /*name*/, const Json& /*note*/) {}
   // Called after a step or pass that left out damaged examples (damaged_examples.h). `examples` is
   // their number over all replicas. `names` has error texts of damaged examples that no earlier
-  // report named. It may not have all of them (DamagedExamples::Report).
+  // report named. It may lack some of these texts (DamagedExamples::Report).
   virtual void OnLeftOut(const std::string& /*split*/, int64_t /*examples*/,
                          const std::vector<std::string>& /*names*/) {}
   // Called after each batch of a validation or test pass. `done` and `total` count batches.

@@ -12,14 +12,15 @@
 
 namespace muster {
 
-// The maximum size in bytes of the message for one batch. One report of a worker to the chief has
-// at most this much for its training batches, and as much for a part of a validation or test pass.
-// A worker sends a report in pieces (Leases.Tell in parameter_server.proto).
+// The maximum size in bytes of the message for one batch. One report of a worker to the chief may
+// have images and histograms up to this size for its training batches. The report may have the same
+// size again for a part of a validation or test pass. A worker sends a report in pieces
+// (Leases.Tell in parameter_server.proto).
 inline constexpr size_t kMaxShownBytes = 6 << 20;
 
 // Converts images and histograms to a message of at most kMaxShownBytes. Adds all histograms first,
-// because they are small. Then adds as many images of each tag as fit. Appends to `left_out` each
-// tag of which something is left out.
+// because they are small. Then adds as many images of each tag as fit. If a histogram or some
+// images of a tag do not fit, appends the tag to `left_out`.
 proto::Shown ToMessage(const std::vector<ImageReport>& images,
                        const std::vector<HistogramReport>& histograms,
                        std::vector<std::string>* left_out);

@@ -90,8 +90,8 @@ class Trainer {
   // Run, in the chief's process.
   absl::Status Load(checkpoint::FileSystem& files);
   // Called after Load failed with `unloaded`. If no process has completed a step of this run, Run
-  // then returns `unloaded`. If a process has, Run ignores the error, because the weights are not
-  // needed.
+  // then returns `unloaded`. If a process has completed a step, Run ignores the error, because the
+  // weights are not needed.
   void EndUnlessTakenOver(absl::Status unloaded) { unloaded_ = std::move(unloaded); }
   // Trains to the end of the job, with one thread for each replica. Returns the final status: OK at
   // the end of training, Preempted if all replicas stopped on request, or an error. If the final
@@ -134,7 +134,7 @@ class Trainer {
   // Joins the next generation, and runs it to its end. Returns at once if the job has ended.
   absl::Status RunOnce(Membership* membership);
   // Copies the newest complete state of this process to replica 0, if there is one. Called after a
-  // generation, when some replicas of the process may have completed a step more than others.
+  // generation, because some replicas of the process may have completed one step more than others.
   void GatherNewest();
   // Returns an estimate of the number of replicas in the whole cluster: declared_members times the
   // mean number of replicas of this generation's members. Equal in all members.
@@ -159,7 +159,7 @@ class Trainer {
   // restore.
   StackedBuffers kept_;
   // Indexed by replica. 1 if the replica has its own kPerReplica buffers from an earlier
-  // generation, so that it must not receive any.
+  // generation. Such a replica must not receive other buffers.
   std::vector<char> has_own_;
 };
 

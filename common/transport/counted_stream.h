@@ -19,9 +19,10 @@ struct Traffic {
   }
 };
 
-// The bytes of a process by transport. `tcp`: all data connections, without the overhead of TLS.
-// `shared_memory`: what processes of one host read from each other's memory. `nccl`: the least that
-// NCCL must move, because NCCL does not count bytes.
+// The bytes of a process by transport. `tcp`: the bytes of all data connections, without the
+// overhead of TLS. `shared_memory`: the bytes that processes of one host read from each other's
+// memory. `nccl`: the minimum number of bytes that the collectives must move, because NCCL does not
+// count bytes.
 struct TaskTraffic {
   Traffic tcp, shared_memory, nccl;
 };

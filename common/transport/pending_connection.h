@@ -19,7 +19,8 @@ namespace muster::transport {
 class PendingConnection : public std::enable_shared_from_this<PendingConnection> {
  public:
   // The progress of the peer: kSilent has sent nothing, kSpeaks has sent bytes, and kKnown has sent
-  // a valid certificate. The lowest stage is closed first if there are too many connections.
+  // a valid certificate. If there are too many connections, those of the lowest stage are closed
+  // first.
   enum class Stage { kSilent, kSpeaks, kKnown };
 
   PendingConnection(asio::io_context& io, Fd socket, Visitor visitor,

@@ -11,9 +11,9 @@ namespace muster::transport {
 
 class DataConnection;
 
-// A signal that ends calls which wait. Once set, the signal stays set and ends all current and
-// later calls that wait with it. Uses one descriptor. If the process has no free descriptor,
-// waiting calls check the signal every few milliseconds instead. Thread-safe.
+// A signal that ends blocking calls. Once set, the signal stays set and ends all current and later
+// calls that wait with it. Uses one descriptor. If the process has no free descriptor, waiting
+// calls check the signal every few milliseconds instead. Thread-safe.
 class AbortSignal {
  public:
   AbortSignal();

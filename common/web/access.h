@@ -15,15 +15,15 @@ HttpOptions OptionsFor(const ClusterConfig& cluster, const Job& job, int port);
 // Returns true if all of these hold: the addresses of the cluster are loopback addresses,
 // status.address is another address, and clients need no token. Every host on the network may then
 // read from the server, so the caller must log a warning. (If the cluster has an address that is
-// not loopback, clients need no token only under security.insecure. The task has then logged a
-// warning at its start.)
+// not loopback, clients can read without a token only under security.insecure. The task has then
+// already logged a warning at its start.)
 bool IsOpen(const ClusterConfig& cluster, const HttpOptions& options);
 
 // Returns the port of /metrics of this task: status.metrics_port plus the number of earlier tasks
 // on the same host. The order of tasks is that of the cluster. An evaluator that the cluster does
-// not list comes after all tasks of the cluster. If TF_CONFIG's "environment" is "cloud", such an
-// evaluator has a host of its own, and its port is status.metrics_port. Returns 0 if metrics_port
-// is 0. Returns ConfigurationError if the port is above 65535.
+// not list comes after all tasks of the cluster, whatever their hosts. If TF_CONFIG's "environment"
+// is "cloud", such an evaluator has a host of its own, and its port is status.metrics_port. Returns
+// 0 if metrics_port is 0. Returns ConfigurationError if the port is above 65535.
 absl::StatusOr<int> MetricsPort(const ClusterConfig& cluster, const Job& job);
 
 }  // namespace muster::web

@@ -1,7 +1,7 @@
 // A client's connection to an HTTP server, plaintext or TLS, as a stream for cpp-httplib. Each call
-// returns at the connection's deadline at the latest, or when the server stops. The connection
-// hides the Range header from cpp-httplib, because cpp-httplib overflows the stack when it parses a
-// long Range header. Used by one thread.
+// except Rest returns at the connection's deadline at the latest. All calls return when the server
+// stops. The connection hides the Range header from cpp-httplib, because cpp-httplib overflows the
+// stack when it parses a long Range header. Used by one thread.
 #pragma once
 
 #include <httplib.h>
@@ -62,8 +62,8 @@ class Connection final : public httplib::Stream {
   security::SslPtr ssl_;  // Null: plaintext.
   MonotonicTime deadline_;
   size_t may_read_;  // The number of request bytes that may still be read.
-  // How many first characters of the header name "range" the current line has matched so far, in
-  // any case of letters. npos if the line differs.
+  // The number of leading characters of the header name "range" that the current line has matched
+  // so far, without regard to case. npos if the line does not begin with this name.
   size_t matched_ = 0;
   bool broken_ = false;
   size_t begin_ = 0, end_ = 0;  // The range of unread bytes in buffer_.

@@ -42,9 +42,9 @@ class ElfFile {
   GlibcVersion glibc() const { return glibc_; }
 
   // Replaces the search path by the DT_RPATH `path`. The loader searches a DT_RPATH before
-  // LD_LIBRARY_PATH. The loader also searches it for the libraries that the libraries of this file
-  // need. The new path must fit into the place of the old one. If the file's search path is shorter
-  // than `path`, or the file has none, changes nothing and returns false.
+  // LD_LIBRARY_PATH. The loader also searches it for indirect dependencies, the libraries that this
+  // file's libraries need. The new path must fit into the place of the old one. If the file's
+  // search path is shorter than `path`, or the file has none, changes nothing and returns false.
   bool SetSearchPath(std::string_view path);
   // Removes the search path.
   void RemoveSearchPath();

@@ -1,5 +1,5 @@
 // `muster trace MODEL_DIR|ADDRESS [--steps N] [-o FILE]`. Writes a file for the trace viewer
-// Perfetto. The file shows what each thread of each task did, and when, during a few steps. See
+// Perfetto. The file shows the timed activities of all threads of all tasks during a few steps. See
 // docs/trace.md. Exit code 2: there is nothing to trace. Exit code 138: the chief was not reached,
 // or no task sent spans (timed activities of a thread).
 #pragma once

@@ -1,6 +1,7 @@
 // Requests a trace for `muster trace`. The request is an RPC to the chief (the task that leads the
-// job), or a file in the model_dir (the folder of the run's output). A trace has spans: what each
-// thread of each task did, and when. The last trace of an ended run remains in its model_dir.
+// job), or a file in the model_dir (the folder of the run's output). A trace consists of spans, the
+// timed activities of the threads of all tasks. The last trace of an ended run remains in its
+// model_dir.
 #pragma once
 
 #include <string>

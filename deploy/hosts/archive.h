@@ -38,18 +38,19 @@ std::string ContentFolder(const std::string& digest);
 // user's home folder on the host, because the shell starts there.
 std::string NamedFolder(const std::string& folder);
 
-// A file in the folder into which an archive is unpacked. The file lists the copied files. Its
-// modification time is the time of the last use: UnpackOnceCommand sets the time, and
-// `muster run-tasks` sets it while it runs.
+// The name of a file in the folder into which an archive is unpacked. The file lists the copied
+// files. The modification time of the file is the time when the folder was last used.
+// UnpackOnceCommand sets this time, and a running `muster run-tasks` updates it.
 inline constexpr char kCopyMark[] = ".muster-copy";
 // A copy that was not used for this many days may be removed.
 inline constexpr int kCopyUnusedDays = 14;
 // These functions return commands that unpack an archive from standard input. The commands work in
 // any login shell. The command of UnpackOnceCommand creates ContentFolder(digest) atomically, and
-// does nothing if the folder exists. The command also removes the folders of other archives. It
-// removes a folder only if the folder was not used for kCopyUnusedDays, no process runs in it, and
-// it contains nothing but the unchanged copied files. The command of UnpackOverCommand unpacks into
-// `folder` and overwrites existing files.
+// does nothing if the folder exists. The command also removes the folders of other archives under
+// three conditions: the folder was not used for kCopyUnusedDays, no process runs in the folder, and
+// the folder contains only the unchanged copied files. The remains of an interrupted copy or
+// removal are removed after one day. The command of UnpackOverCommand unpacks into `folder` and
+// overwrites existing files.
 std::string UnpackOnceCommand(const std::string& digest);
 std::string UnpackOverCommand(const std::string& folder);
 

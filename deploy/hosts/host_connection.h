@@ -38,7 +38,7 @@ class ConnectionListener {
   virtual ~ConnectionListener() = default;
   virtual void OnMessage(size_t host, const Json& message) = 0;
   virtual void OnTaskLine(size_t host, const TaskLine& line) = 0;
-  // Called with a line for the user that ssh or the host's shell has printed.
+  // Called with a line that ssh or the host's shell has printed. The line is for the user.
   virtual void OnRemark(size_t host, std::string_view line) = 0;
   // Called when the connection has ended. HostConnection::status() returns the reason.
   virtual void OnLost(size_t host) = 0;

@@ -37,8 +37,8 @@ class Console {
   int err_waiting() const { return err_.pending.empty() ? -1 : err_.fd; }
   // Returns true if so much output is pending that the caller should stop reading from the tasks.
   bool congested() const;
-  // Returns true if the reader of stdout or stderr has closed the pipe or terminal. Console drops
-  // all output that cannot be written, also after other errors such as a full disk.
+  // Returns true if the reader of stdout or stderr has closed the pipe or terminal. After a failed
+  // write to a stream, for example on a full disk, Console drops all further output to that stream.
   bool reader_gone() const { return out_.reader_gone || err_.reader_gone; }
   // Removes the status line and writes all pending output. Blocks.
   void Close();

@@ -34,10 +34,10 @@ absl::StatusOr<GpuInventory> ReadGpus(Duration timeout = std::chrono::seconds(20
 absl::StatusOr<GpuInventory> ReadGpusHere(const char* library = "libnvidia-ml.so.1",
                                           const char* folder = "/proc/driver/nvidia/gpus");
 
-// Returns the GPUs that `variable`, the value of CUDA_VISIBLE_DEVICES, selects. The result has
-// UUIDs where the value has UUIDs, and indices where it has indices. If the variable is not set
-// (nullopt), returns all GPUs. Returns ConfigurationError if the value names a GPU twice, or a GPU
-// that does not exist.
+// Returns the GPUs that the environment variable CUDA_VISIBLE_DEVICES selects. `variable` is the
+// variable's value. Each entry of the result is a UUID or an index, as in the value. If the
+// variable is not set (nullopt), returns all GPUs. Returns ConfigurationError if the value names a
+// GPU twice, or a GPU that does not exist.
 absl::StatusOr<std::vector<std::string>> VisibleGpus(const GpuInventory& inventory,
                                                      const std::optional<std::string>& variable);
 
@@ -56,10 +56,12 @@ struct GpuPlan {
   std::string note;  // One line for the user, or "".
 };
 
-// Distributes `gpus` over the members: the chief and the workers or, if use.servers is true, only
-// the workers. Adjacent members get adjacent GPUs. All other tasks get no GPU. If there are fewer
-// GPUs than members, all members train on the CPU. If use.devices requires CUDA, too few GPUs are a
-// ConfigurationError.
+// Distributes `gpus` over the members. The members are the chief and the workers. If use.servers is
+// true, only the workers are members. Adjacent members get adjacent GPUs. All other tasks get no
+// GPU. If there are fewer GPUs than members and use.devices is "auto", all members train on the
+// CPU. If use.devices requires CUDA and there are too few GPUs, returns ConfigurationError. But if
+// `gpus` is empty or use.devices begins with "cpu", assigns nothing: all tasks inherit the
+// launcher's CUDA_VISIBLE_DEVICES.
 absl::StatusOr<GpuPlan> AssignGpus(const std::vector<std::string>& gpus,
                                    const std::vector<PlannedTask>& tasks, const GpuUse& use);
 

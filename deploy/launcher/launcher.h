@@ -26,11 +26,11 @@ struct LaunchRequest {
   std::vector<std::string> arguments;  // Additional arguments for every task.
   std::map<std::string, std::string> environment;  // Variables to add for every task.
   std::string program = "muster";  // The name with which the user called this program.
-  // The job's model_dir. Each task has a log file in its folder logs/. Empty: there are no log
-  // files.
+  // The job's model_dir. Each task has a log file in the folder logs/ of model_dir. Empty: there
+  // are no log files.
   std::string model_dir;
-  // If true, RunLaunch continues without log files if they cannot be created. This is for launches
-  // on other hosts, where model_dir may not exist on this host.
+  // If true, RunLaunch continues without log files if they cannot be created. True for launches on
+  // other hosts, because model_dir may not exist on this host.
   bool logs_optional = false;
   // The GPUs of the tasks, in the order of PlanCluster (plan.h). Empty: every task sees the
   // launcher's GPUs.

@@ -43,15 +43,16 @@ struct LaunchOptions {
   // The delay before the second restart of a task. The first restart has no delay. The delay of
   // each later restart is longer by this amount.
   Duration restart_delay = std::chrono::seconds(1);
-  // Tasks must exit within this time after the lead has ended or the launcher has carried out
-  // kTerminate, whichever limit is earlier.
+  // The time in which the remaining tasks must exit. The time starts when the lead ends or when the
+  // launcher carries out kTerminate, whichever happens first.
   Duration end_grace = std::chrono::seconds(10);
   // If the lead exited with a code from 1 to 127, the launcher sends SIGTERM to the other tasks
   // after this delay. The delay is for tasks that are about to report the same failure.
   Duration ask_grace = std::chrono::seconds(1);
   // The lead must end within this time after a task has failed.
   Duration verdict_timeout = std::chrono::seconds(30);
-  // Killed processes must disappear within this time. The kernel may hold a process for longer.
+  // Killed processes must disappear within this time. After that, the launcher no longer waits for
+  // them.
   Duration reap_timeout = std::chrono::seconds(5);
 };
 
@@ -89,7 +90,7 @@ enum class LaunchAction {
   kKill,      // Send SIGKILL to all remaining tasks.
   kKillTask,  // Send SIGKILL to `task`, which the job has lost, so that `task` can be restarted.
   kRestart,   // Start `task` again.
-  kDone,      // End the launch: all tasks have ended, or the kernel holds killed ones.
+  kDone,      // End the launch: all tasks have ended, or killed tasks do not disappear.
 };
 
 struct LaunchDecision {

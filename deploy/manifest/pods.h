@@ -1,6 +1,6 @@
 // Builds the pod template and the Job of a role (PodRole in request.h). Pure functions. k8s/base
 // and its overlays have the same objects for a cluster of one particular size.
-// tests/k8s/manifest_command_test.py checks that they are the same.
+// tests/k8s/manifest_command_test.py checks that these functions return the same objects as k8s/.
 #pragma once
 
 #include <string>

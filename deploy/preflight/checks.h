@@ -13,7 +13,7 @@ struct Check {
   bool ok = true;
   std::string what;      // The result of the check.
   std::string fix = "";  // How to fix the problem, or "".
-  // True if there is a problem with which the job can run. In this case, `ok` is also true.
+  // True if there is a problem, but the job can run. In this case, `ok` is also true.
   bool warning = false;
   // Only for a failed check (`ok` is false). True if the configuration is wrong (exit code 2).
   // False if another task was not reached in time (exit code 138).

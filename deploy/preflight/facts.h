@@ -13,7 +13,7 @@
 
 namespace muster::preflight {
 
-// What a task knows about itself and its host.
+// The data of a task about itself and its host.
 struct Facts {
   std::string task;           // "worker:1"
   std::string host, host_id;  // `host_id` is rpc::HostIdentity.
@@ -29,8 +29,8 @@ struct Facts {
 Json ToJson(const Facts& facts);
 absl::StatusOr<Facts> FactsFromJson(const Json& json);
 
-// The offset of another host's clock. It is measured in several round trips, of which the shortest
-// counts.
+// The offset of another host's clock. The task measures several round trips, and uses the shortest
+// round trip.
 struct ClockOffset {
   double seconds = 0;      // The offset: positive if the other clock is ahead.
   double uncertainty = 0;  // In seconds: half of `round_trip`.

@@ -11,9 +11,9 @@
 
 namespace muster::preflight {
 
-// A larger offset between the clocks of two hosts, in seconds, causes a warning. Training does not
-// depend on clocks. But log lines, traces and `muster explain` order the events of several hosts by
-// the hosts' clocks.
+// The largest offset between the clocks of two hosts, in seconds, that causes no warning. Training
+// does not depend on clocks. But log lines, traces and `muster explain` order the events of several
+// hosts by the hosts' clocks.
 inline constexpr double kMaxClockOffset = 0.5;
 // A path is slow if its rate is below this fraction of UsualRate.
 inline constexpr double kSlowShare = 0.5;

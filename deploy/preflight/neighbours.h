@@ -22,9 +22,9 @@ struct NeighbourOptions {
   std::map<std::string, std::string> addresses;  // The addresses of all tasks, keyed by task.
   std::vector<std::string> listen;               // The addresses to listen on, numeric ip:port.
   std::string version, cluster_digest;
-  // The names of the certificate authorities that this task accepts, its own first
-  // (Identity::Authorities). {"plaintext"} if this task accepts every task. Empty if this task
-  // cannot load its key or certificate.
+  // The names of the certificate authorities that this task accepts (Identity::Authorities). The
+  // first authority signed the task's own certificate. {"plaintext"} if this task accepts every
+  // task. Empty if this task cannot load its key or certificate.
   std::vector<std::string> identity;
   Duration between_calls = std::chrono::milliseconds(300);
   Duration call = std::chrono::seconds(2);  // The timeout of one call.
@@ -61,8 +61,8 @@ class Neighbours {
   // Starts to listen and to call. Returns ConfigurationError if an address cannot be opened.
   static absl::StatusOr<std::unique_ptr<Neighbours>> Start(NeighbourOptions options);
   virtual ~Neighbours() = default;
-  // Blocks until Reachability::complete is true, for at most `timeout`. Before it returns, tells
-  // the other tasks which tasks this task has reached.
+  // Blocks until Reachability::complete is true, for at most `timeout`. Before Wait returns, it
+  // tells the other tasks which tasks this task has reached.
   virtual Reachability Wait(Duration timeout) = 0;
 };
 

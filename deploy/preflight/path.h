@@ -16,8 +16,8 @@
 namespace muster::preflight {
 
 inline constexpr size_t kTokenBytes = 16;
-// For how long the receiver accepts a transfer. The bytes of the warm-up, at the beginning of this
-// time, are not counted in Received.
+// The receiver accepts a transfer for this time. The time begins with a warm-up. Received does not
+// count the bytes of the warm-up.
 inline constexpr Duration kTransfer = std::chrono::milliseconds(300);
 // The limit for one measurement of a path, with all retries.
 inline constexpr Duration kPathLimit = std::chrono::seconds(6);
@@ -32,7 +32,7 @@ struct ProbePorts {
 Json ToJson(const ProbePorts& ports);
 absl::StatusOr<ProbePorts> ProbePortsFromJson(const Json& json);
 
-// The counted part of a transfer: what arrived after the warm-up, and its duration.
+// The counted part of a transfer: the bytes that arrived after the warm-up, and their duration.
 struct Received {
   int64_t bytes = 0;
   double seconds = 0;

@@ -1,8 +1,8 @@
 // Session is a TCP connection between two tasks for the comparison and the measurements of `muster
 // preflight`. A session begins with one plaintext line in each direction, on the port of the called
 // task. If the tasks have a run key or certificates (docs/security.md), mutual TLS follows and
-// proves which task is on each side. After that, the caller sends questions and the other side
-// answers. Each question and each answer is one JSON object. Not thread-safe.
+// proves which task is on each side. After that, the calling task sends questions and the called
+// task answers. Each question and each answer is one JSON object. Not thread-safe.
 #pragma once
 
 #include <memory>

@@ -16,7 +16,8 @@ namespace muster::preflight {
 
 inline constexpr size_t kMaxLine = 64 * 1024;
 
-// Returns the milliseconds from now to `until`, as the timeout for poll(): from 0 to one minute.
+// Returns the time from now to `until` in milliseconds, as the timeout for poll(). The result is at
+// least 0 and at most one minute.
 int MillisecondsUntil(MonotonicTime until);
 // Blocks until `fd` has one of the events `events` of poll(), and returns true. Returns false if
 // `until` passes first.

@@ -59,7 +59,8 @@ class Survey {
   // MostTime.
   virtual SurveyResult Follow() = 0;
   // Compares this task with the leader. Called only by an evaluator that is not in the cluster's
-  // list of tasks, because the leader does not know its address.
+  // list of tasks. The leader does not compare such an evaluator, because the leader does not know
+  // the evaluator's address.
   virtual SurveyResult CompareWithLeader() = 0;
 };
 

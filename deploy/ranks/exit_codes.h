@@ -8,10 +8,11 @@
 
 namespace muster::ranks {
 
-// Writes the code of rank 0 to the file `folder`/chief. Also writes a code from 1 to 127 to the
-// file `folder`/permanent, for any rank and for a process without a rank (nullopt). The script must
-// not restart the job if `folder`/permanent exists, because the job would fail in the same way. If
-// a file cannot be written, prints an error to stderr.
+// Writes the code of rank 0 to the file `folder`/chief. If `code` is from 1 to 127, also writes it
+// to the file `folder`/permanent. This second file is written for any rank, and also for a process
+// without a rank (nullopt). If `folder`/permanent exists, the script must not restart the job,
+// because the job would fail in the same way. If a file cannot be written, prints an error to
+// stderr.
 void WriteExitCode(const std::string& folder, std::optional<int> rank, int code);
 
 }  // namespace muster::ranks

@@ -16,7 +16,8 @@ inline constexpr int kMaxRanks = 65536;
 
 // Parses a node list of Slurm. For example, "rack[0-1]n[08-10,2],login" is rack0n08, rack0n09,
 // rack0n10, rack0n2, rack1n08, ..., login. Keeps the order and repetitions. The numbers of a range
-// are padded with zeros to the width of its first number. The last brackets of a name vary fastest.
+// are padded with zeros to the width of the range's first number. If a name has several brackets,
+// the last brackets vary fastest.
 absl::StatusOr<std::vector<std::string>> ParseNodeList(std::string_view text);
 
 // Parses a list of task counts of Slurm. For example, "2(x3),1" is 2, 2, 2, 1.
@@ -27,7 +28,7 @@ absl::StatusOr<std::vector<int>> ParsePortList(std::string_view text);
 
 struct HostSlots {
   std::string host;  // An IPv6 address has no brackets.
-  int slots = 0;     // The number of processes. 0: the list does not contain it.
+  int slots = 0;     // The number of processes. 0: the list has no number.
   friend bool operator==(const HostSlots&, const HostSlots&) = default;
 };
 

@@ -17,8 +17,8 @@ struct RankRoles {
 
 // Returns the value of TF_CONFIG for the task of ranks.rank. If there are too few processes,
 // returns a ConfigurationError of one sentence. The ranks are, in order, the chief, the workers,
-// the parameter servers and the evaluator. The rank of the chief or a worker in training is
-// therefore the launcher's rank.
+// the parameter servers and the evaluator. In training, the chief and the workers therefore have
+// the same ranks as in the launcher.
 absl::StatusOr<std::string> TfConfigOf(const Ranks& ranks, const RankRoles& roles);
 
 }  // namespace muster::ranks

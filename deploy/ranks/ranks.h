@@ -37,11 +37,12 @@ struct Ranks {
 absl::StatusOr<Ranks> ReadRanks(RankSource source, const Environment& environment,
                                 const RankOptions& options);
 
-// Computes ports for a job whose launcher assigns none and that has no --port. `job` is the
-// launcher's number of the job, and `width` is the number of processes on a host. The job uses
-// `width` consecutive ports, of which this function returns the first. The ports are from
-// kFirstDerivedPort to kLastDerivedPort, and the same on each host. 119 jobs with consecutive
-// numbers and at most 128 processes per host have no port in common. REQUIRES: 1 <= width.
+// Computes ports for a job without --port whose launcher assigns no ports. `job` is the launcher's
+// number of the job, and `width` is the number of processes on a host. The job uses `width`
+// consecutive ports, and this function returns the first of these ports. The ports are from
+// kFirstDerivedPort to kLastDerivedPort, and are the same on each host. Up to 119 jobs with
+// consecutive numbers have no port in common if each job has at most 128 processes per host.
+// REQUIRES: 1 <= width.
 inline constexpr int kFirstDerivedPort = 10000;
 inline constexpr int kLastDerivedPort = 32767;  // Linux's ephemeral range begins at 32768.
 absl::StatusOr<int> DerivedPort(uint64_t job, int width);

@@ -21,7 +21,7 @@ struct TaskCommand {
   int restarts = 0;
 };
 
-// Replaces this process by the task (exec). Returns only if that fails.
+// Replaces this process by the task (exec). Returns only if exec fails.
 absl::Status ExecTask(const TaskCommand& command);
 
 // Runs the task as a child, and restarts the task by the rules of `muster launch --restart`

@@ -13,9 +13,9 @@ namespace muster::report {
 
 struct Mark {
   enum class Kind {
-    kLoss,     // A member or the chief was lost, and training continued.
+    kLoss,     // A process was lost, and training continued.
     kRestart,  // A new chief process continued the run.
-    kEnd,      // A generation ended for another reason than a recorded loss.
+    kEnd,      // A generation ended without a recorded loss.
   };
   Kind kind = Kind::kLoss;
   int64_t step = 0;        // After the mark, training continued from this step's state.

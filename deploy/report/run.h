@@ -36,8 +36,8 @@ struct Run {
 // Reads the model_dir at `path`. Returns a ConfigurationError if `path` is not a model_dir.
 absl::StatusOr<Run> ReadModelDir(const std::string& path);
 
-// Sets Run::name of each run to the shortest end of its path that distinguishes it from the other
-// runs. Returns a ConfigurationError if two paths are the same folder.
+// Sets Run::name of each run to the shortest end of the run's path that is not the end of another
+// run's path. Returns a ConfigurationError if two paths are the same folder.
 absl::Status NameRuns(std::vector<Run>* runs);
 
 // Returns for how many seconds the run has trained, over all starts of its chief. The time of the

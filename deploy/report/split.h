@@ -16,7 +16,7 @@ struct StepSplit {
   std::string source;  // A text that names the source of the numbers.
   double input = 0;    // The wait for the input pipeline.
   double compute = 0;  // Forward pass, backward pass and update.
-  double wait = 0;     // Reductions and the wait for other tasks in them.
+  double wait = 0;     // Reductions, with their wait for other tasks.
   int64_t steps = 0;   // How many steps were measured. 0: all, or unknown.
 };
 

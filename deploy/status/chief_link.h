@@ -40,7 +40,8 @@ struct ChiefLinkOptions {
   int64_t chief_pid = 0;  // The pid of the chief if it is on this host, or 0.
 };
 
-// Returns the message for a caller without a key or certificate whose call the chief has refused.
+// Returns the message for a call that the chief has refused because the caller has no key or
+// certificate.
 std::string RequiresIdentity(const std::string& address);
 
 // Finds the credentials for a gRPC channel to the chief. If there is a run key or a certificate,

@@ -35,11 +35,12 @@ std::string ChiefAddressOf(const RunFiles& run);
 // Returns the pid of the chief if the chief runs on this host, or else 0. Pids are reused, so the
 // function also compares the start time of the process.
 int64_t LocalPidOf(const RunFiles& run);
-// Returns true if the chief process in owner.json updates its heartbeat in this file within `wait`.
-// Returns false if the chief has released the model_dir. Blocks for at most `wait`.
+// Returns true if the chief process of owner.json writes a new heartbeat to owner.json within
+// `wait`. Returns false if the chief has released the model_dir. Blocks for at most `wait`.
 bool OwnerLives(const RunFiles& run, Duration wait);
 
-// Returns false if the tasks of the run were started but never joined.
+// Returns true if training of the run has begun. A checkpoint or result.json shows this. Without
+// these files, returns the field "begun" of owner.json, or true if there is no such field.
 bool HasBegun(const RunFiles& run);
 
 // Returns the state of the run in the form of a chief's reply. The result lists no members (chief

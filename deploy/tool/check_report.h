@@ -42,8 +42,8 @@ absl::Status PrintData(const Job& job, const Trainer& trainer, int64_t batch);
 std::vector<at::Tensor> CopyBuffers(const Replica& replica);
 std::vector<NamedBuffer> ChangedBuffers(const Replica& replica,
                                         const std::vector<at::Tensor>& before);
-// Prints which of the changed buffers the replicas of the job will average. These are the buffers
-// for which the program declares no mode (Builder::buffer).
+// Prints those changed buffers for which the program declares no mode (Builder::buffer). The
+// replicas of the job will average these buffers.
 void PrintAveraged(const std::vector<NamedBuffer>& changed);
 void PrintMemory(const Replica& replica);
 

@@ -9,12 +9,12 @@
 
 namespace muster {
 
-// Opens the input at `path`: an .npy file with the first column of a batch, or a folder with one
-// .npy file per column. Converts the dtype, scale and shape of each column like those of the column
-// with the same name in the job's data. The job's test data decides or, if the job has none, its
-// validation or training data. The columns have the order of that data, or alphabetical order if
-// the job has no data. Returns ConfigurationError for missing files, wrong shapes and unknown
-// columns. Returns DataError for damaged files.
+// Opens the input at `path`. This is an .npy file with the first column of a batch, or a folder
+// with one .npy file per column. Converts the dtype, scale and shape of each column like those of
+// the column with the same name in the job's data. The first of these splits that the job has
+// decides: test, validation, training. The columns have the order of this split, or alphabetical
+// order if the job has no data. Returns ConfigurationError for missing files, wrong shapes and
+// unknown columns. Returns DataError for damaged files.
 absl::StatusOr<data::OpenSplit> OpenInput(const Job& job, const std::string& path);
 
 }  // namespace muster

@@ -26,10 +26,10 @@ at::Tensor RunActivationCheckpoint(
 // function may therefore depend only on its inputs, on parameters and buffers, and on random
 // numbers. The state of random generators is restored before the second run. On the CPU, the
 // function must draw random numbers from Step::generator(), because all CPU replicas of a process
-// share LibTorch's default generator. The second run does not change buffers. Every tensor with
-// autograd history that the function uses must be one of its inputs. The function may call
+// share LibTorch's default generator. The second run does not change buffers. If the function uses
+// a tensor with autograd history, this tensor must be one of `inputs`. The function may call
 // Step::all_reduce and Step::all_gather. The function must not call lookup, minimize, add_loss,
-// regularize, report, update or on_commit of Step: these throw an exception.
+// regularize, report, update or on_commit of Step: these calls throw an exception.
 template <typename Function, typename... Inputs>
 at::Tensor activation_checkpoint(Function function, const Inputs&... inputs) {
   return RunActivationCheckpoint(

@@ -116,8 +116,8 @@ class Builder {
   // parameters and buffers before build() returns. A later registration ends the job with an error
   // when Muster detects it.
   void model(const std::string& name, std::shared_ptr<torch::nn::Module> module);
-  // Starts a run with the weights of a safetensors file. Python may have written the file, or the
-  // file may be part of a checkpoint. `path` is one file, an index of several files
+  // Makes a run start with the weights of a safetensors file. Python may have written the file, or
+  // the file may be part of a checkpoint. `path` is one file, an index of several files
   // ("...safetensors.index.json"), or a folder with such a file or index. The tensors may be
   // float16, bfloat16, float32 or float64. Only the chief (the task that leads the job) reads the
   // file, before the first step of a run. A run that resumes from its own checkpoint does not read
@@ -137,17 +137,17 @@ class Builder {
   OptimizerHandle optimizer(const std::string& name, const std::vector<std::string>& models,
                             Json optimizer, Json learning_rate);
   // Declares an embedding table. Every minimize() trains the rows that the step has looked up. The
-  // job's "optimizer" and "learning_rate", under the table's name, replace those of the options.
-  // The job's "embeddings" replaces the other options.
+  // job's "optimizer" and "learning_rate" may have an entry with the table's name. This entry
+  // replaces the value in `options`. The job's "embeddings" replaces the other options.
   EmbeddingHandle embedding(const std::string& name, EmbeddingOptions options = {});
   // Declares the data set of a split. Muster calls `make` once per process. The built-in loop skips
   // the passes of a split without a data set. Training requires a data set for Split::kTrain.
   void dataset(Split split, std::function<absl::StatusOr<data::DatasetPtr>()> make,
                DatasetOptions options = {});
   // Returns the columns of this split in the job's "data", in the order of a batch's components.
-  // Returns an empty vector if the job has no "data". If the job has "data", it replaces the
-  // program's data sets. Reads only the headers of the files if the format allows this. Throws if
-  // the files are invalid.
+  // Returns an empty vector if the job has no "data". If the job has "data", the job's data
+  // replaces the program's data sets. Reads only the headers of the files if the format allows
+  // this. Throws if the files are invalid.
   std::vector<data::Column> data_columns(Split split);
   // Returns the first `count` examples of this split in the job's "data", as a batch in host
   // memory. If the split is shorter, returns all its examples. Returns an empty batch if the job

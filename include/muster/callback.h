@@ -40,10 +40,10 @@ class CallbackContext {
   virtual Split split() const = 0;  // Valid in pass_begin and pass_end.
   // Returns values by name. In epoch_end, the map has the training metrics of the epoch: "loss",
   // the program's metrics, and the values that the program reported (Step::report). The map also
-  // has the validation metrics with the prefix "val_", and "learning_rate", the rate of the first
-  // optimizer in the last step. In step_end, the map has the training metrics of the epoch's steps
-  // up to this one. In pass_end, the map has the metrics of the pass. In other hooks the map is
-  // empty.
+  // has the validation metrics, with the prefix "val_". The entry "learning_rate" is the rate of
+  // the first optimizer in the last step. In step_end, the map has the training metrics of the
+  // epoch's steps up to this one. In pass_end, the map has the metrics of the pass. In other hooks
+  // the map is empty.
   virtual const std::map<std::string, double>& metrics() const = 0;
   // Returns the sum of all losses of the last step, computed before the step's update.
   virtual double loss() const = 0;
@@ -127,8 +127,8 @@ class Callback {
   virtual Json state() const { return nullptr; }
   virtual void set_state(const Json& state) { (void)state; }
   // Returns true if requests of step_begin and step_end must be applied right after these hooks.
-  // This costs two small messages per step. If false, the requests may wait for the end of the
-  // epoch.
+  // The result true costs two small messages per step. If false, the requests may wait for the end
+  // of the epoch.
   virtual bool decides_in_steps() const { return true; }
 };
 

@@ -139,13 +139,14 @@ DatasetPtr BatchExamples(DatasetPtr input, int64_t batch_size, bool drop_remaind
 // Caches examples in memory. The first read of an example stores the example. The examples of the
 // input must not depend on the epoch.
 DatasetPtr Cache(DatasetPtr input);
-// Caches examples on disk, in a file in `folder` with room for every example. The first read of an
-// example stores the example. All processes of the host and later runs share the file. All examples
-// must have the same shapes and types. The name of the file depends on the size, the shapes, the
-// types and `stamp`. `stamp` must therefore describe everything else on which the examples depend,
-// such as settings, and the names and modification times of files. If something changes and `stamp`
-// does not, the cache returns the examples from before the change. Returns a ConfigurationError if
-// the folder is not writable, or if the disk has too little space for all examples.
+// Caches examples on disk, in one file in `folder`. The file has room for every example. The first
+// read of an example stores the example. All processes of the host and later runs share the file.
+// All examples must have the same shapes and types. The name of the file depends on the size, the
+// shapes, the types and `stamp`. `stamp` must describe everything else that affects the examples,
+// such as settings, and the names and modification times of files. If such a property changes and
+// `stamp` does not, the cache returns the examples from before the change. Returns a
+// ConfigurationError if the folder is not writable, or if the disk has too little space for all
+// examples.
 absl::StatusOr<DatasetPtr> Cache(DatasetPtr input, const std::string& folder,
                                  const std::string& stamp = "");
 

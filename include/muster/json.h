@@ -29,8 +29,8 @@ std::string Dump(const AnyJson& json, int indent = -1) {
   return json.dump(indent, ' ', /*ensure_ascii=*/false, AnyJson::error_handler_t::replace);
 }
 
-// Returns the candidate with the smallest edit distance to `word`. Ignores case. Returns "" if
-// every candidate is too different for `word` to be a typing error.
+// Returns the candidate with the smallest edit distance to `word`. Ignores case. Returns "" if no
+// candidate is similar to `word`.
 std::string Nearest(std::string_view word, const std::vector<std::string>& candidates);
 
 // Reads the keys of one JSON object into variables. Each call of Read makes its key known. If a key

@@ -29,9 +29,9 @@ struct StepOutcome {
   double learning_rate = 0;
   int64_t examples = 0;                  // The number of examples in the global batch.
   std::map<std::string, double> values;  // The values that the step reported.
-  // What the body (Loop::step) returned on this replica, detached from autograd. If the job's
-  // "accumulate_steps" is above 1, the body runs for each micro-batch, and `results` is what it
-  // returned for the last micro-batch.
+  // The result of the body (Loop::step) on this replica, detached from autograd. If the job's
+  // "accumulate_steps" is above 1, the body runs for each micro-batch, and `results` is the result
+  // for the last micro-batch.
   PerReplica results;
 };
 
@@ -51,7 +51,7 @@ struct ReplicaContext {
 // and from epoch_begins(), not from its own counters. Checkpoints save models, optimizers and
 // metrics, but no other state of the program.
 //
-// If Program::run() returns, training ends as if it had called finish().
+// If Program::run() returns, training ends as after a call of finish().
 class Loop {
  public:
   explicit Loop(LoopBackend* backend) : backend_(backend) {}
@@ -132,8 +132,8 @@ class Loop {
   // Returns the values of this process's replicas, in device order.
   std::vector<Nested> local_results(const PerReplica& value);
 
-  // These functions do the same for a single tensor. The reductions have no axis, and gather()
-  // concatenates along the first dimension.
+  // These functions take a single tensor instead of a PerReplica. The reductions have no axis, and
+  // gather() concatenates along the first dimension.
   at::Tensor reduce_sum(const at::Tensor& value);
   at::Tensor reduce_mean(const at::Tensor& value);
   at::Tensor gather(const at::Tensor& value);

@@ -1,7 +1,7 @@
 // Loss functions. Each returns one value per example, shape [batch], as Step::minimize expects. The
 // value is the mean over all dimensions except the first. With LossShape::kPerElement, there is no
 // mean, and the result has one value per element (token, pixel, ...). Use kPerElement if you pass
-// weights of that shape to minimize().
+// one weight per element to minimize().
 //
 // Arguments narrower than float32 (from autocast) are converted to float32. For an empty batch, the
 // first dimension of the result is 0. Invalid shapes throw a c10::Error whose message is one
@@ -17,7 +17,7 @@ namespace muster {
 
 enum class LossShape {
   kPerExample,  // [batch]
-  // The shape of the targets; for cross_entropy, that of the logits without the classes.
+  // The shape of the targets. For cross_entropy: the logits' shape without the class dimension.
   kPerElement,
 };
 
@@ -33,7 +33,7 @@ struct CrossEntropyOptions {
 // Returns the softmax cross entropy of logits. `labels` are either integer class numbers, [batch]
 // or [batch, tokens...], or floating-point probabilities of the logits' shape. ignore_index applies
 // only to class numbers. The loss of an example is the mean over its elements whose label is not
-// ignore_index, or 0 if there are none.
+// ignore_index. If there are no such elements, the loss is 0.
 at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& labels,
                          const CrossEntropyOptions& options = {});
 

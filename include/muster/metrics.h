@@ -1,8 +1,8 @@
 // Metrics over all replicas (devices). A Metric is described by a few sums over examples.
-// Increment() computes what a batch adds to the sums. Result() computes the metric's value from the
-// sums of all replicas. A Metric has no state. The training loop keeps the sums in double
-// precision, adds up those of all replicas in each step, and resets them each epoch. Immutable.
-// Thread-safe.
+// Increment() computes the sums over the examples of one batch. Result() computes the metric's
+// value from the sums of all replicas. A Metric has no state. The training loop keeps the sums in
+// double precision, adds up those of all replicas in each step, and resets them each epoch.
+// Immutable. Thread-safe.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -25,7 +25,7 @@ class Metric {
   virtual ~Metric() = default;
   // Returns the number of sums.
   virtual int width() const = 0;
-  // Returns what these examples add to the sums: a tensor of shape [width()] on the inputs' device,
+  // Returns the sums over these examples: a tensor of shape [width()] on the inputs' device,
   // float32 (float64 for float64 outputs). Returns zeros for an empty batch. Throws c10::Error if
   // the shapes are invalid. An implementation must not wait for the GPU, as Tensor::item() does.
   // Counts must be exact in float32, so they must stay below 2^24 per step.

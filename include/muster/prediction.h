@@ -19,10 +19,10 @@ class Prediction {
   explicit Prediction(PredictionImpl* impl) : impl_(impl) {}
   at::Device device() const;
   // Returns the names of the batch's components, in order. If the input of `muster predict` is a
-  // folder, the names are its file names without ".npy". Their order is that of the columns in the
-  // job's "data", or alphabetical if the job has no "data". If the input is one file or a prompt,
-  // there is one name. This name is that of the first column in the job's "data" whose name is not
-  // "target", or "x" if the job has no "data".
+  // folder, the names are the folder's file names without ".npy". The names have the order of the
+  // columns in the job's "data", or alphabetical order if the job has no "data". If the input is
+  // one file or a prompt, there is one name. This name is the first column name in the job's "data"
+  // that is not "target". If the job has no "data", the name is "x".
   const std::vector<std::string>& columns() const;
   // These functions return rows of embedding tables, as in Step. For a key that was never trained,
   // the row has its initial value.

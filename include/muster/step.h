@@ -106,7 +106,7 @@ class Step {
   void minimize(const std::vector<Objective>& objectives);
   // Adds a loss per example, shape [batch], to the loss of the next minimize() of `optimizer`. The
   // loss has no weights. Without the argument `optimizer`, the loss is added to the next minimize()
-  // of any optimizer. That call must have exactly one optimizer.
+  // of any optimizer. That minimize() must have exactly one optimizer.
   void add_loss(const at::Tensor& per_example_loss);
   void add_loss(const at::Tensor& per_example_loss, OptimizerHandle optimizer);
   // Like add_loss, for a scalar loss that depends only on parameters. All replicas compute the same
@@ -122,9 +122,9 @@ class Step {
   void report(const std::string& name, const at::Tensor& value, const at::Tensor& weights = {});
   // Reports a dictionary: report({{"generator", {{"adversarial", a}, {"cycle", c}}}}).
   void report(const Nested& values, const at::Tensor& weights = {});
-  // Adds the batch to a metric, which covers the epoch. `weights` has one weight per example, or
-  // one per value that the metric averages. A metric without WeightedIncrement (muster/metrics.h)
-  // accepts no weights.
+  // Adds the batch to a metric. The metric covers the epoch. `weights` has one weight per example,
+  // or one per value that the metric averages. A metric without WeightedIncrement
+  // (muster/metrics.h) accepts no weights.
   void update(MetricHandle metric, const at::Tensor& output, const at::Tensor& target = {},
               const at::Tensor& weights = {});
 

@@ -1,6 +1,6 @@
-// Plain values that describe transformations of images. The functions of muster/transforms.h apply
-// them. Names, arguments and arithmetic are those of torchvision.transforms.v2 on uint8 tensors,
-// but the random numbers differ. This header needs no LibTorch.
+// Plain values that describe transformations of images. The functions of muster/transforms.h carry
+// out the transformations. Names, arguments and arithmetic are those of torchvision.transforms.v2
+// on uint8 tensors, but the random numbers differ. This header needs no LibTorch.
 #pragma once
 
 #include <array>

@@ -25,8 +25,8 @@ class ImageClassifier : public torch::nn::Module {
   // the images with which the weights were trained. `batch` may be 0. Throws c10::Error for any
   // other shape.
   virtual at::Tensor features(const at::Tensor& images) = 0;
-  // Applies the dropout, if the model has one, and the last layer to [batch, features]. Returns
-  // logits [batch, classes].
+  // Applies the last layer to [batch, features]. If the model has a dropout, applies the dropout
+  // first. Returns logits [batch, classes].
   virtual at::Tensor classify(const at::Tensor& features) = 0;
   at::Tensor forward(const at::Tensor& images) { return classify(features(images)); }
   // Returns the name of the last layer's module, "classifier" or "fc". All other modules together

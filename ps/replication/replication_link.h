@@ -79,9 +79,9 @@ class ReplicaLink {
   // sent_ counts the frames that were passed to Send. taken_ counts those that the backup has
   // acknowledged.
   uint64_t sent_ ABSL_GUARDED_BY(mu_) = 0, taken_ ABSL_GUARDED_BY(mu_) = 0;
-  // written_ is the time at which this side last began to write or wrote data. answered_ is the
-  // time of the last acknowledgement. A thread that begins to wait for acknowledgements raises it
-  // to written_.
+  // written_ is the time of this side's last write, or the beginning of a write that has sent no
+  // data yet. answered_ is the time of the last acknowledgement. If answered_ is before written_, a
+  // thread that begins to wait for acknowledgements sets answered_ to written_.
   MonotonicTime written_ ABSL_GUARDED_BY(mu_) = {}, answered_ ABSL_GUARDED_BY(mu_) = {};
   std::array<std::byte, 8192> inbox_ ABSL_GUARDED_BY(mu_);
   size_t have_ ABSL_GUARDED_BY(mu_) = 0;  // The number of bytes in inbox_.

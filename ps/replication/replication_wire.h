@@ -4,7 +4,7 @@
 //
 // The primary starts with kOpen, and the backup replies with kWelcome. Then the primary sends
 // kUpdate, kState and kSynced, in any number. The backup sends kAck from time to time, with the
-// number of received frames. The backup may send kError (common/push_pull/wire.h) at any time. It
+// number of received frames. The backup may send kError (common/push_pull/wire.h) at any time, and
 // then closes the connection.
 #pragma once
 

@@ -4,9 +4,9 @@
 //
 // The client requests leases ahead of time. While the worker computes one lease, the client loads
 // the examples of the next one. The client reports completed leases to the chief, and retries while
-// the chief does not answer. Each request also says which leases this worker holds. After a failed
-// request, and if a new process has replaced the chief, the client reports again the batches that
-// this worker completed in the last 30 seconds.
+// the chief does not answer. Each request also says which leases this worker holds. The client
+// reports the batches of the last 30 seconds again in two cases: after a failed request, and when a
+// new process has replaced the chief.
 //
 // The client has a thread for calls and loading. Thread-safe, but only one thread at a time may
 // call Take and Complete.

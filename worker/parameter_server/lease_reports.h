@@ -40,9 +40,10 @@ class BatchPace {
 };
 
 // Keeps the images and histograms that the program has shown, until the chief has received them.
-// Each entry belongs to a lease. If the entries exceed kMaxShownBytes, drops those of the lowest
-// lease ids. The entries are not part of the stored proto::BatchDone messages, because those are
-// sent again to a new chief.
+// Each entry belongs to a lease. While all entries together exceed kMaxShownBytes, drops the entry
+// with the lowest lease id. Never drops the only remaining entry. proto::BatchDone messages are
+// stored without these entries, because the LeaseClient sends the stored messages again to a new
+// chief.
 class ShownBatches {
  public:
   void Keep(int64_t lease, proto::Shown shown) {

@@ -84,9 +84,9 @@ class PsLoop final : public LeasedLoop {
   // Pulls all parameters. Returns false if the loop must discard its lease.
   bool Pull();
   void EvaluateLease();
-  // Sets the optimizers' learning rates to those of the lease, which callbacks on the chief have
-  // chosen. RunStep calls SetRates, and Next does not, so that a rate for the next epoch does not
-  // take effect at the end of the current epoch.
+  // Applies the learning rates that callbacks on the chief have set. The lease contains these
+  // rates. RunStep calls SetRates, but Next does not: Next may already have the first lease of the
+  // next epoch. The rates of this lease must not take effect at the end of the current epoch.
   void SetRates();
   void CheckBatchNorm(const BatchNormWatch& watch) const;
   void Measure(const StepResult& result);  // Feeds the meter.
@@ -103,7 +103,7 @@ class PsLoop final : public LeasedLoop {
   std::unique_ptr<StepRunner> runner_;  // Set with batch_size_.
   proto::Lease lease_;                  // The newest lease from Take.
   data::Batch batch_;
-  int64_t examples_ = 0;  // The number of examples in batch_, which has no damaged examples.
+  int64_t examples_ = 0;  // The number of examples in batch_, without damaged examples.
   DamagedExamples damaged_{"leased", nullptr, at::kCPU};
   DamagedExamples::Report left_out_;      // The damaged examples of the lease.
   std::shared_ptr<PrefetchedRows> rows_;  // The rows for the batch. May be null.

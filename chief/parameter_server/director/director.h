@@ -53,9 +53,9 @@ struct DirectorOptions {
   Job job;
   int workers = 1;
   std::vector<std::string> servers;  // gRPC addresses of the ps tasks, from the cluster spec.
-  // Returns the term of this chief: a number above those of all earlier chiefs of the run. The term
-  // rises if a member has seen a higher term. The Director calls the function whenever it needs the
-  // term, but not before the first member is admitted.
+  // Returns the term of this chief: a number above the terms of all earlier chiefs of the run. The
+  // term rises if a member has seen a higher term. The Director calls the function whenever it
+  // needs the term, but not before the first member is admitted.
   std::function<uint32_t()> term;
   std::function<std::string()> run_id;
   rpc::ChannelOptions channel;

@@ -39,7 +39,7 @@ class DirectorMembers final : public proto::Leases::CallbackService,
 
     DirectorState& operator*();
     DirectorState* operator->() { return &**this; }
-    // Answers the held calls of workers (LeaseCalls) that now have an answer.
+    // Answers each held call of a worker (LeaseCalls) if the answer is now known.
     void AnswerHeld();
     // Both functions wait for an event, such as Wake or the loss of a member, for at most 100 ms.
     // They release the mutex while they wait. AwaitEvent returns at once if an event came since the

@@ -44,8 +44,8 @@ struct DirectorSituation {
   bool checkpoint_wanted = false, histograms_wanted = false, weights_wanted = false;
   bool save_requested = false;  // True if a callback has requested a save.
   // After validation, the Director asks the CheckpointSink whether to save the state as the best
-  // one. kDue: the Director asks now. kWaits: it asks when no other checkpoint is being written, or
-  // after timeouts.phase.save.
+  // one. kDue: the Director asks now. kWaits: the Director asks when no other checkpoint is being
+  // written, or when timeouts.phase.save has passed.
   enum class Best { kNone, kWaits, kDue } best = Best::kNone;
 
   enum class Pass { kNone, kRunning, kComplete } pass = Pass::kNone;

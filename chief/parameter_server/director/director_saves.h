@@ -88,7 +88,7 @@ class DirectorSaves {
   // checkpoint has no state of callbacks.
   void SetSaved(int64_t step, bool ended) { saved_ = {step, ended}; }
   // Returns whether the chief's replica has the weights after `step`. Returns false while a cut is
-  // read, because the replica then has only a part of them.
+  // read, because the replica then has only a part of the cut's weights.
   bool HasWeights(int64_t step) const { return cutter_.idle() && weights_step_ == step; }
   // Returns the step of the weights in the chief's replica, -1 if unknown.
   int64_t weights_step() const { return weights_step_; }

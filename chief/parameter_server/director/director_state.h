@@ -6,7 +6,7 @@
 // A shard is the part of the variables that one server holds. An event of a member often changes
 // several of these objects. For example, a lost worker loses its leases, and after a new view the
 // servers need a new record. The functions of DirectorState make all changes that an event
-// requires, and wake the links to the servers that must receive them.
+// requires, and wake the links to the servers that must receive the changes.
 //
 // DirectorMembers owns the DirectorState, and its mutex guards it. Used by one thread at a time.
 #pragma once
@@ -78,8 +78,8 @@ class DirectorState {
   // ---- Events
   void Admit(const AdmittedMember& member);
   // Called when the process of `task` with this incarnation is lost. `ended` is true if the process
-  // has certainly ended. Returns false if the task is a worker and this process is not its current
-  // one.
+  // has certainly ended. Returns false if the task is a worker and this process is not the worker's
+  // current process.
   bool Lose(const TaskId& task, uint64_t incarnation, const std::string& why, bool ended);
   // Answered is called when a ps task has answered a call, and CallFailed when a call has failed.
   // Both return false if the thread of Director::Run need not act, because the called process is

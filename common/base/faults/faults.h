@@ -46,8 +46,8 @@ struct Fault {
   std::string task;            // "worker:1", "worker:*" or "*".
   int64_t step = 0;            // The fault is due at this step or later. 0: at any step.
   std::optional<Phase> phase;  // Absent: Phase::kForward.
-  // Of the calls of At that match `step` and `phase`, the fault is due at call number `nth`,
-  // counted from 1.
+  // The fault is due at one of the calls of At that match `step` and `phase`. `nth` is the number
+  // of this call, counted from 1.
   int nth = 1;
   // How long kDelay, kFreeze, kStop and kDiskFull last, and by how much kSlow delays each step. For
   // kStop and kDiskFull, zero means without end.

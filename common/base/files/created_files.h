@@ -19,8 +19,8 @@ namespace muster {
 // The value of the job's key "security.file_mode".
 enum class FileMode {
   // Only the user of this process can access a job folder that Muster creates. Existing folders
-  // keep their permissions. A new file gives other users only the permissions that its folder
-  // gives.
+  // keep their permissions. For a new file, the permissions of the group and of other users are
+  // limited to those of the file's folder.
   kPrivate,
   kGroup,  // The user and the folder's group can access new files. Ignores umask.
   kUmask,  // umask determines the permissions of new files.

@@ -11,7 +11,7 @@
 
 namespace muster {
 
-// Raises this process's soft limit to the hard limit, which needs no privilege. Child processes
+// Raises this process's soft limit to the hard limit. This needs no privilege. Child processes
 // inherit the limit. Returns the new soft limit. Called from main.
 int64_t RaiseDescriptorLimit();
 
@@ -23,8 +23,8 @@ int64_t DescriptorLimit();
 // members, and `is_chief` says whether this process is the chief.
 absl::Status CheckDescriptorLimit(int64_t limit, int members, bool is_chief);
 
-// Returns a number of descriptors that is enough for the chief, or for another task, of a cluster
-// with `members` members.
+// Returns the number of descriptors that a task needs in a cluster with `members` members, with a
+// reserve. `is_chief` says whether this task is the chief.
 int64_t DescriptorsNeeded(int members, bool is_chief);
 
 // Returns the warning to log if `limit` is lower than DescriptorsNeeded, otherwise "".

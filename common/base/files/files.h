@@ -23,16 +23,17 @@ absl::StatusOr<std::string> FileDigest(const std::string& path);
 // then by name. Follows symbolic links, and skips names that begin with a dot. Returns a DataError
 // that names the file or folder that cannot be read.
 absl::StatusOr<std::vector<std::string>> ListFiles(const std::string& folder);
-// Returns the names of the folders directly in `folder`, sorted. Treats links, dots and errors as
-// ListFiles does.
+// Returns the names of the folders directly in `folder`, sorted. Follows symbolic links, skips
+// names that begin with a dot, and returns errors, as ListFiles does.
 absl::StatusOr<std::vector<std::string>> ListFolders(const std::string& folder);
 
 // Returns the files that `path` describes, as paths that can be opened. If `path` is a folder,
 // returns all files in the folder and its subfolders. If the last name of `path` is a pattern
 // (glob.h), returns the matching files, sorted. Otherwise, returns only `path`.
 absl::StatusOr<std::vector<std::string>> MatchFiles(const std::string& path);
-// Returns FileDigest for a file. For a folder or a pattern, returns "<n> files, <size> bytes, <16
-// hexadecimal digits>". In this case, the digits are a hash of the names and sizes of the files.
+// For a file, returns FileDigest(path). For a folder or a pattern, returns "<n> files, <size>
+// bytes, <16 hexadecimal digits>". In this case, the digits are a hash of the names and sizes of
+// the files.
 absl::StatusOr<std::string> PathDigest(const std::string& path);
 
 }  // namespace muster

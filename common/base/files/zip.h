@@ -18,7 +18,8 @@ struct ZipOptions {
   bool without_folder = false;
   // If true, Read returns an error for a deflated member.
   bool only_stored = false;
-  // Text that error messages put after "what" and "the file that". Example: "numpy.savez writes".
+  // The writer of the archive, for error messages. Example: "numpy.savez writes", for the message
+  // "use the file that numpy.savez writes".
   std::string kind;
 };
 

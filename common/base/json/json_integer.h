@@ -1,6 +1,6 @@
-// Reads integers from untrusted JSON with range checks. The conversions of nlohmann::json do not
-// check: an integer that is too large for the type wraps around, and a floating-point number that
-// is too large is undefined behaviour.
+// Reads integers from untrusted JSON with range checks. The conversions of nlohmann::json have no
+// such checks: an integer that is too large for the type wraps around. The conversion of a
+// floating-point number that is too large is undefined behaviour.
 #pragma once
 
 #include <algorithm>
@@ -13,9 +13,10 @@
 
 namespace muster {
 
-// Converts to any integral type, for example `const int64_t step = JsonInteger(json.at("step"))`.
-// The conversion throws Json::exception if the value is not an integer or is outside the type's
-// range. A number such as 5.0 counts as an integer. The JSON must outlive this object.
+// Converts to any integral type except bool. The conversion throws Json::exception if the value is
+// not an integer or is outside the type's range. A number such as 5.0 counts as an integer. The
+// JSON must outlive this object. Example:
+//   const int64_t step = JsonInteger(json.at("step"));
 class JsonInteger {
  public:
   explicit JsonInteger(const Json& json) : json_(json) {}
@@ -52,7 +53,8 @@ T JsonIntegerOr(const Json& object, const char* key, T otherwise) {
   return found == object.end() ? otherwise : static_cast<T>(JsonInteger(*found));
 }
 
-// Returns whether every number in `json` is an integer that fits in an int64.
+// Returns whether every number in `json` is an integer that fits in an int64. Here, a number such
+// as 5.0 does not count as an integer.
 inline bool HoldsInt64(const Json& json) {
   if (json.is_structured()) return std::all_of(json.begin(), json.end(), HoldsInt64);
   if (json.is_number_unsigned()) return std::in_range<int64_t>(*json.get_ptr<const uint64_t*>());

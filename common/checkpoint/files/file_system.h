@@ -1,5 +1,6 @@
 // The interface through which checkpoints are read and written. Tests use an implementation that
-// simulates a crash or a full disk between any two operations (memory_file_system.h). Thread-safe.
+// simulates a crash or a full disk between any two operations (memory_file_system.h). FileSystem
+// and ReadableFile are thread-safe.
 //
 // Error messages contain the path and the system's message. The codes are:
 //
@@ -49,7 +50,7 @@ class FileSystem {
   // Creates a file for writing. Replaces an existing file.
   virtual absl::StatusOr<std::unique_ptr<WritableFile>> Create(const std::string& path) = 0;
   virtual absl::StatusOr<std::unique_ptr<ReadableFile>> Open(const std::string& path) = 0;
-  // Returns the names of the entries, without the directory.
+  // Returns the names of the entries, without the path of the directory.
   virtual absl::StatusOr<std::vector<std::string>> List(const std::string& directory) = 0;
   virtual absl::StatusOr<bool> Exists(const std::string& path) = 0;
   // Creates a directory. Returns OK if it exists already, and kNotFound if its parent does not

@@ -38,8 +38,8 @@ class MemoryFileSystem : public FileSystem {
   ~MemoryFileSystem() override;
 
   // Sets a function that is called before each operation, without a lock. If it returns an error,
-  // the operation does nothing and returns that error. The function may use this file system. The
-  // operations of the function are counted, but do not call the function.
+  // the operation does nothing and returns that error. The function may use this file system.
+  // Operations that the function makes are counted, but do not call the function again.
   void SetBefore(std::function<absl::Status(const Operation&)> before);
   int64_t operations() const;
   // Limits the total size of all files. A write beyond the limit writes the part that fits, and

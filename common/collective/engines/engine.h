@@ -41,11 +41,12 @@ struct CommunicatorOptions {
 std::unique_ptr<Communicator> MakeCommunicator(std::unique_ptr<Engine> engine,
                                                CommunicatorOptions options);
 
-// The following functions are for communicators between replicas or GPUs, which use `communicator`,
-// a communicator between their processes. A function has an effect only if MakeCommunicator made
-// `communicator`.
+// The following functions are for communicators between replicas or GPUs. Such a communicator uses
+// `communicator`, which connects the processes of the replicas. A function has an effect only if
+// MakeCommunicator made `communicator`.
 //
-// Returns CommunicatorOptions::labels, or an empty vector for any other communicator.
+// Returns CommunicatorOptions::labels. Returns an empty vector if MakeCommunicator did not make
+// `communicator`.
 std::vector<std::string> LabelsOf(const Communicator& communicator);
 // Removes the recorder from the communicator and returns it. The caller records the operations of
 // the replicas instead.

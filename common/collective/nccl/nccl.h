@@ -9,8 +9,8 @@
 //   afterwards.
 // - While the device works, the ranks compare the issued operations over a host communicator, which
 //   is a communicator of a CPU backend.
-// - If the communicator has no error, its destructor blocks until the other ranks have its data,
-//   but for at most 5 s and at most for `timeout`.
+// - If the communicator has no error, its destructor blocks until the other ranks have received
+//   this rank's data, but for at most 5 s and at most for `timeout`.
 // - An aborted NCCL operation completes on its stream as if it had succeeded, but its Wait() fails.
 //   Callers must therefore enqueue an update only after Wait() has returned OK. No kernel of this
 //   communicator runs after Abort().
@@ -31,17 +31,17 @@ struct NcclOptions {
   std::vector<int> devices;  // The device of each replica of this process.
   Duration formation_timeout = std::chrono::seconds(60);
   Duration timeout = std::chrono::seconds(60);  // For each operation.
-  // Counts the data of operations (TrafficOf). May be null.
+  // Counts the data of operations (TrafficOf in operation.h). May be null.
   std::shared_ptr<transport::Traffic> traffic;
 };
 
 // Returns the UUIDs of CUDA devices, such as "GPU-8932f937-...".
 absl::StatusOr<std::vector<std::string>> CudaUuids(const std::vector<int>& devices);
 
-// Returns one communicator for each replica of this process. The ranks count the replicas of all
-// processes, as in MakeReplicaCommunicators. `group` is the result of FormGroup. `group` first
-// broadcasts NCCL's unique id. Later, `group` is the host communicator over which ranks compare
-// operations.
+// Returns one communicator for each replica of this process. The ranks are the replicas of all
+// processes, in the same order as in MakeReplicaCommunicators. `group` is the result of FormGroup.
+// `group` first broadcasts NCCL's unique id. Later, `group` is the host communicator over which
+// ranks compare operations.
 //
 // Blocks until the communicators are formed and a first reduction has succeeded, for at most
 // `formation_timeout`. Polls `aborted`, and returns Superseded once `aborted` returns true. Returns

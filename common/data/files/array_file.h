@@ -19,9 +19,9 @@ absl::StatusOr<at::Tensor> ReadArray(std::unique_ptr<ByteSource> source, const s
                                      const ArrayHeader& header);
 
 // Returns the array of an npy file as ReadNpy does, but maps the file if possible. Mapping requires
-// C order, a type other than bool, and data that begins at a multiple of the element's size. The
-// kernel reads a page of a mapped file when a process first uses the page. All processes of a host
-// share the memory. Callers must not write to the tensor.
+// that Mappable (array_header.h) returns true, and that the data begins at a multiple of the
+// element's size. The kernel reads a page of a mapped file when a process first uses the page. All
+// processes of a host share the memory. Callers must not write to the tensor.
 absl::StatusOr<at::Tensor> MapNpy(const std::string& path);
 
 // Returns the array of the npy file whose content is `bytes`. `owner` keeps `bytes` alive. If the

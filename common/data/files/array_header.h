@@ -50,9 +50,9 @@ bool Mappable(const ByteSource& source, const ArrayHeader& header);
 
 // Reads the array data into the memory that `allocate` returns, and converts it to native byte
 // order. The elements keep the file's order. ReadNumbers compares the size in the header with the
-// file's size before it calls `allocate`, so a wrong header cannot cause a large allocation. If
-// ByteSource::MayHold returns false, which may be wrong for a gzip file, ReadNumbers reads the
-// whole file to count the bytes, and then opens the file again.
+// file's size before it calls `allocate`, so a wrong header cannot cause a large allocation.
+// ByteSource::MayHold may wrongly return false for a gzip file. After false, ReadNumbers therefore
+// reads the whole file to count the bytes, and then opens the file again.
 using AllocateNumbers = std::function<absl::StatusOr<void*>(int64_t bytes)>;
 absl::Status ReadNumbers(std::unique_ptr<ByteSource> source, const std::string& path,
                          const ArrayHeader& header, const AllocateNumbers& allocate);

@@ -15,13 +15,13 @@ namespace muster::data {
 class ByteSource {
  public:
   virtual ~ByteSource() = default;
-  // Reads up to `count` bytes into `to` and returns their number, which is below `count` only at
-  // the end. The call that reaches the end of a gzip file verifies the checksum.
+  // Reads up to `count` bytes into `to` and returns their number. The number is below `count` only
+  // at the end of the source. The call that reaches the end of a gzip file verifies the checksum.
   virtual absl::StatusOr<int64_t> Read(void* to, int64_t count) = 0;
-  // Returns, without reading the source, whether it can have exactly `bytes` bytes in total. The
-  // answer is exact for plain files and memory. For gzip, the answer follows from the size in the
-  // file's last four bytes and from the best compression ratio of the format. If a gzip file
-  // consists of several members (concatenated gzip streams), "false" may be wrong.
+  // Returns whether the source can have exactly `bytes` bytes in total. Does not read the source.
+  // The answer is exact for plain files and memory. For gzip, the answer follows from the size in
+  // the file's last four bytes and from the best compression ratio of the format. If a gzip file
+  // consists of several members (concatenated gzip streams), the answer "false" may be wrong.
   virtual bool MayHold(int64_t bytes) const = 0;
 };
 

@@ -24,7 +24,8 @@ class TokenFile {
   const WindowOptions& options() const { return options_; }
   int64_t windows() const { return windows_; }
   // Copies options().length tokens to `to`. The first of them is `shift` tokens after the start of
-  // the window. REQUIRES: 0 <= window < windows(). `shift` is 0, or 1 if the options have targets.
+  // the window. REQUIRES: 0 <= window < windows(). `shift` is 0, or 1 for the targets. It may be 1
+  // only if options().targets is true.
   void Read(int64_t window, int64_t shift, int64_t* to) const;
 
  private:

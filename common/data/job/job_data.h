@@ -25,7 +25,7 @@ struct DataColumn {
   // parts, and `source` joins their names for messages.
   std::string source;
   std::vector<std::string> parts;
-  // For formats that store bytes without a type: what the bytes are, such as "image".
+  // For formats that store bytes without a type: the meaning of the bytes, such as "image".
   std::string decode;
   // The type of the tensors. "" keeps the file's type, but converts float64 to float32.
   std::string dtype;
@@ -86,9 +86,10 @@ struct DataSplit {
   // smaller folder.
   int64_t examples = 0;
   bool shuffle = false;
-  // The part of the files' examples that the split uses, in the files' order. Either the split
-  // leaves out the first `skip` examples and uses the next `take` examples (if absent, all others).
-  // Or the split uses the range `fraction` of all examples, with bounds from 0 to 1.
+  // The part of the files' examples that the split uses, in the files' order. If `fraction` is set,
+  // the split uses this range of all examples, with bounds from 0 to 1. Otherwise, the split leaves
+  // out the first `skip` examples and uses the next `take` examples. If `take` is absent, the split
+  // uses all examples after the first `skip`.
   int64_t skip = 0;
   std::optional<int64_t> take;
   std::optional<std::pair<double, double>> fraction;
@@ -101,7 +102,7 @@ struct DataSplit {
 enum class AutoShard { kData, kFile, kOff };
 inline constexpr std::string_view kAutoShardNames[] = {"data", "file", "off"};
 
-// Options for loading examples: the keys of "data" that are no splits. The options also apply to
+// Options for loading examples: the keys of "data" that are not splits. The options also apply to
 // datasets that the program makes.
 struct DataOptions {
   std::optional<int> threads, prefetch;  // nullopt means "auto".

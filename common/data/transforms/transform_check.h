@@ -16,8 +16,8 @@ struct WrongStep {
   std::string what;  // For example "must be ..., is ...".
 };
 
-// Returns the first step that is invalid, by itself or at its position. Returns nullopt if all are
-// valid.
+// Returns the first step that is invalid, by itself or at its position. Returns nullopt if all
+// steps are valid.
 std::optional<WrongStep> FindWrongStep(const std::vector<Transform>& steps);
 
 // The size of a picture. 0 means unknown.

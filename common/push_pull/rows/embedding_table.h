@@ -61,9 +61,9 @@ struct RowLimits {
   int64_t max_bytes = 0;
   Eviction eviction = Eviction::kLeastRecent;
   // Says which update of a key creates the key's row. 1: the first one. Earlier updates of the key
-  // have no effect. To count updates, each shard stores counts for at most kMaxCounted keys. A
-  // shard with a limit of n rows stores counts for at most kCountedPerRow * n keys. When a shard
-  // cannot store another count, it halves all counts and removes those that become 0.
+  // have no effect. To count updates, each shard stores counts for at most kMaxCounted keys. If the
+  // shard also has a limit of n rows, it stores counts for at most kCountedPerRow * n keys. When a
+  // shard cannot store another count, it halves all counts and removes those that become 0.
   int64_t admit_after = 1;
   static constexpr size_t kMaxCounted = 1 << 16, kCountedPerRow = 4;
 
@@ -114,7 +114,7 @@ class EmbeddingTable {
   virtual int64_t row_elements() const = 0;  // The number of elements of all columns of a row.
   virtual TableStatistics statistics() const = 0;
 
-  // A snapshot of the rows, which Freeze returns. A snapshot needs 16 bytes for each row. While the
+  // The result of Freeze: a snapshot of the rows. A snapshot needs 16 bytes for each row. While the
   // snapshot exists, the table copies each row before the row changes or is evicted. Rows are
   // numbered from 0. Two snapshots may number the same rows differently. REQUIRES: the table
   // outlives this object.
@@ -148,12 +148,12 @@ class EmbeddingTable {
   // Returns the locations of all rows, in unspecified order. They are valid until the next Push or
   // Restore.
   virtual std::vector<Place> Places() const = 0;
-  // Copies the column with the index `column` of a row to `to`. The table must not change during
-  // the call.
+  // Copies one column of the row at `place` to `to`. `column` is the index of the column. The table
+  // must not change during the call.
   virtual void Read(const Place& place, size_t column, float* to) const = 0;
 
-  // Returns the keys that have no row yet, but updates that are counted for RowLimits::admit_after.
-  // The result is key, count, key, count, ... in ascending order of keys.
+  // Returns the keys without a row, and the counts of their updates (RowLimits::admit_after). The
+  // result is key, count, key, count, ... in ascending order of keys.
   virtual std::vector<uint64_t> Counted() const = 0;
   // Stores a result of Counted.
   virtual void RestoreCounted(std::span<const uint64_t> keys_and_counts) = 0;

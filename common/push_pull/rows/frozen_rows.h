@@ -24,7 +24,7 @@ struct FrozenShard {
   std::vector<float> copies;
 
   // Copies the rows in `changing` that are not copied yet. Called before the rows change. `floats`
-  // is the size of a row.
+  // is the number of float32 elements of a row.
   void Keep(std::span<float* const> changing, int64_t floats) {
     for (const float* row : changing) {
       if (!places.try_emplace(row, copies.size()).second) continue;
@@ -43,7 +43,7 @@ class FrozenRows final : public EmbeddingTable::Frozen {
   struct Part {
     absl::Mutex* mu;  // The shard's lock.
     std::shared_ptr<FrozenShard> shard;
-    int64_t begin;  // The number, in the whole snapshot, of the shard's first row.
+    int64_t begin;  // The number that the shard's first row has in the whole snapshot.
   };
   FrozenRows(const RowShape& shape, RowType type, std::vector<Part> parts, int64_t size)
       : shape_(shape), type_(type), parts_(std::move(parts)), size_(size) {}

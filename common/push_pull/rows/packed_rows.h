@@ -15,7 +15,7 @@ std::vector<float> PackRows(std::span<const uint64_t> keys, std::span<const floa
 
 struct PackedRows {
   std::vector<uint64_t> keys;
-  std::span<const float> rows;  // Points into the unpacked buffer.
+  std::span<const float> rows;  // Points into the argument `packed`.
 };
 // Returns a ConfigurationError if the size of `packed` is not that of a whole number of rows.
 absl::StatusOr<PackedRows> UnpackRows(std::span<const float> packed, int64_t width);

@@ -16,7 +16,7 @@ struct RowSpread {
   // The keys of chunk c of server s start in `keys` at begin[s * kRowChunks + c]. The last entry of
   // `begin` is the size of `keys`.
   std::vector<uint32_t> begin;
-  std::vector<uint32_t> order;  // The position in the batch of each entry of `keys`.
+  std::vector<uint32_t> order;  // order[i] is the position of keys[i] in the batch.
   std::vector<uint64_t> keys;   // The keys in the order of the chunks.
   size_t chunks() const { return begin.size() - 1; }
   size_t count(size_t chunk) const { return begin[chunk + 1] - begin[chunk]; }

@@ -63,8 +63,8 @@ absl::StatusOr<BuiltCallback> MakeCsvLogger(const std::string& place, JsonObject
 absl::StatusOr<BuiltCallback> MakeModelCheckpoint(const std::string& place, JsonObject& keys,
                                                   const CallbackFacts& facts);
 
-// Returns an error if the callback `name` may not set the learning rate of every optimizer. A
-// callback may not set a rate that a schedule sets (IsSettable).
+// Returns an error if a schedule sets the learning rate of an optimizer (IsSettable). The callback
+// `name`, which sets learning rates, is not allowed in this case.
 absl::Status CheckSettable(const std::string& place, const std::string& name,
                            const CallbackFacts& facts);
 // Returns an error if the callback `name` cannot write to `path`. A relative path is resolved

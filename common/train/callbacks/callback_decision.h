@@ -36,7 +36,7 @@ enum class Hook {
   kPassEnd
 };
 
-// What a hook sees through CallbackContext.
+// The values that a hook reads through CallbackContext.
 struct CallbackMoment {
   int64_t step = 0, epoch = 0;
   Split split = Split::kTrain;

@@ -111,8 +111,8 @@ class CallbackHost : private CallbackContext {
   std::string running_;  // Name of the callback whose hook is running.
 };
 
-// Returns true if callbacks may set a learning rate that the job or program gives as
-// `learning_rate`. They may set a constant rate, but not one that a schedule sets.
+// Returns true if callbacks may set the learning rate of an optimizer. `learning_rate` is the rate
+// in the job or program. Callbacks may set a constant rate, but not the rate of a schedule.
 bool IsSettable(const Json& learning_rate);
 
 }  // namespace muster

@@ -12,8 +12,8 @@
 namespace muster {
 
 // A callback that the program registers in build(). There are two kinds. If `callback` is set, the
-// callback is part of every run. If not, it is part of those runs whose job names it, and `make`
-// makes it from the keys of the job's entry.
+// callback is part of every run. Otherwise, the callback is part of each run whose job names the
+// callback. `make` then makes the callback from the keys of the job's entry.
 struct RegisteredCallback {
   std::string name;
   std::shared_ptr<Callback> callback;
@@ -30,8 +30,8 @@ struct CallbackList {
   bool decides_in_steps = false;
 };
 
-// Makes the callbacks of a run. `listed` is the job's "callbacks". Callbacks of the program that
-// `listed` does not name come first. All others follow in the order of `listed`. Returns a
+// Makes the callbacks of a run. `listed` is the job's "callbacks". The program's callbacks come
+// first, except those that `listed` names. All others follow in the order of `listed`. Returns a
 // ConfigurationError that says where a wrong entry is in the job file.
 absl::StatusOr<CallbackList> MakeCallbacks(const Json& listed,
                                            const std::vector<RegisteredCallback>& registered,

@@ -27,8 +27,8 @@ namespace muster {
 // The candidates of an optimizer are all parameters that it may train. `candidates` has them for
 // each replica. `groups` has the group of each candidate, as for MakeOptimizer. `trained` is true
 // for each candidate that has a variable from the start. If `trained` is empty, all candidates have
-// one. If the first replica is on the CPU and `separate` is false, its parameters are the variables
-// themselves, without a copy.
+// a variable from the start. If the first replica is on the CPU and `separate` is false, its
+// parameters are the variables themselves, without a copy.
 absl::StatusOr<std::vector<std::unique_ptr<Optimizer>>> MakeCentralOptimizers(
     const Json& spec, const std::vector<std::vector<at::Tensor>>& candidates, Duration timeout,
     std::vector<int> groups = {}, const std::vector<bool>& trained = {}, bool separate = false);

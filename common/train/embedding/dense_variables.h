@@ -1,6 +1,8 @@
-// The parameters and floating-point buffers of a worker that parameter servers hold: their place in
-// the client's memory (push_pull/client.h), and their state in the current step. A chunk is a range
-// of a server's memory that belongs to one optimizer. Chunks have one numbering for all servers.
+// Parameter servers hold the parameters and floating-point buffers of a worker. For each of these
+// variables, DenseVariables has the position in the client's memory (push_pull/client.h) and the
+// state in the current step. No step may change a buffer that the program declares kSame
+// (BufferMode). A chunk is a range of a server's memory that belongs to one optimizer. Chunks have
+// one numbering for all servers.
 //
 // ParameterExchange owns the object. Used by the replica's thread. Autograd may deliver gradients
 // in a thread of its own, while the replica's thread waits. Internal to this folder.
@@ -28,7 +30,7 @@ class DenseVariables {
                  const push_pull::Layout& layout);
   // Returns the result of ParameterExchange::parameters.
   std::vector<std::vector<std::span<float>>> HostMemory() const;
-  // Sets the client, which may be null. Sets its memory for gradients to 0.
+  // Sets the client, which may be null. Sets the client's memory for gradients to 0.
   void UseClient(push_pull::PushPullClient* client);
   // Copies received values to the device. On a CPU replica, tells autograd that the tensors have
   // changed. Includes the variables without an optimizer if `rest` is true.
@@ -40,16 +42,17 @@ class DenseVariables {
 
   void BeginStep();
   // Sends a request for one chunk. `what` says whether the request has a gradient, a difference or
-  // nothing. The answer has the new values of the chunk in all three cases. REQUIRES: a push has
-  // begun.
+  // nothing. The answer has the new values of the chunk. If the request has nothing, the answer has
+  // values only if the chunk has changed since the last pull. REQUIRES: a push has begun.
   void Launch(int chunk, What what);
-  // Writes the changes that the step made to buffers to the client's memory, unless `weight` is 0.
-  // Returns the arguments of the last launches of the step: pushes of the changed buffers, and
-  // pulls of all chunks that the step has not pushed.
+  // For each buffer, writes the change during this step to the client's memory, unless `weight` is
+  // 0. Returns the arguments of the last launches of the step. These are pushes of the changed
+  // buffers, pulls of the unchanged buffers, and pulls of those optimizer chunks that were not
+  // launched in this step.
   std::vector<std::pair<int, What>> WriteDifferences(double weight);
-  // Adds the names of the variables in refused chunks, given as (server, index), whose gradient is
-  // not finite. Adds the name of each table with such a chunk. Called while the gradients are still
-  // in the memory from which they were pushed.
+  // Adds the names of variables to `names`. `chunks` has the refused chunks as (server, index).
+  // Adds each variable in these chunks whose gradient is not finite. Also adds each table with a
+  // refused chunk. Called while the gradients are still in the memory from which they were pushed.
   void AddNotFinite(const std::set<std::pair<int, int>>& chunks,
                     std::set<std::string>* names) const;
 
@@ -67,7 +70,7 @@ class DenseVariables {
   // all their gradients.
   std::vector<int> Complete(int variable);
   // Sets the client's memory of variables without a gradient to 0. Returns the chunks with a
-  // gradient that were not launched.
+  // gradient that are not launched yet.
   std::vector<int> CompleteAll(int optimizer);
   // Returns true if the variable has a gradient in this reduction.
   bool used(int variable) const { return variables_[variable].used; }

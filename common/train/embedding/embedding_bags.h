@@ -12,9 +12,9 @@
 
 namespace muster {
 
-// Returns one tensor for each element of `bags`, [n, width], where n is the number of bags in the
-// element. Autograd computes gradients for the looked-up rows and for the weights of the bags.
-// Throws StatusError.
+// Returns one tensor for each element of `bags`. The shape is [n, width], where n is the number of
+// bags in the element. Autograd computes gradients for the looked-up rows and for the weights of
+// the bags. Throws StatusError.
 //
 // Calls `lookup` once, with the keys of all bags. `lookup` returns, for each element of its
 // argument, the rows of the keys: a tensor [keys, width] on the replica's device.

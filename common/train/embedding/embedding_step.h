@@ -91,8 +91,8 @@ class EmbeddingStep {
   void Collect();
   // Multiplies all gradients collected in this step by `factor`.
   void Scale(double factor);
-  // Sums the gradients over all replicas. All replicas must call it at the same point of the step.
-  // Does nothing if the program has no embedding table.
+  // Sums the gradients over all replicas. All replicas must call Exchange at the same point of the
+  // step. Does nothing if the program has no embedding table.
   absl::Status Exchange();
   // Returns true if all gradients that this replica has collected are finite.
   bool IsFinite() const;
@@ -111,7 +111,7 @@ class EmbeddingStep {
   };
   struct Gradients {
     std::vector<float> sums;    // [keys][width], for rows_.keys(table).
-    std::vector<bool> touched;  // Indexed by key: true if it received a gradient.
+    std::vector<bool> touched;  // Indexed by key: true if the key received a gradient.
   };
   // Returns the keys that have a gradient, and their gradients.
   void Compact(int table, std::vector<uint64_t>* keys, std::vector<float>* sums) const;

@@ -35,17 +35,18 @@ class EmbeddingStore {
  public:
   virtual ~EmbeddingStore() = default;
   // Reads rows of several tables. `reads` has at most one element for each table. Requests to
-  // servers are sent together. The rows include all earlier pushes to this store. A row that was
-  // never pushed has its initial value.
+  // servers are sent together. The rows include the updates of all earlier pushes to this store. A
+  // row that was never pushed has its initial value.
   virtual absl::Status Pull(std::span<const RowRead> reads) = 0;
   // Makes one update of each row with a gradient. `step` counts from 1. `tables` has one element
   // for each table. An element may have no keys.
   virtual absl::Status Push(int64_t step, std::span<const RowGradients> tables) = 0;
 };
 
-// The tables of this process. All its replicas share them. Gradients are summed over all replicas
-// before Push, so every replica pushes the same gradients. The first Push of a step makes the
-// update. Each later Push of the same step only waits until that update is complete. Thread-safe.
+// The tables of this process. All replicas of the process share the tables. Gradients are summed
+// over all replicas before Push, so every replica pushes the same gradients. The first Push of a
+// step makes the update. Each later Push of the same step only waits until that update is complete.
+// Thread-safe.
 class LocalEmbeddings : public EmbeddingStore {
  public:
   explicit LocalEmbeddings(std::vector<push_pull::EmbeddingTable::Options> options);

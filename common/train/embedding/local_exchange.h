@@ -14,7 +14,7 @@ namespace muster {
 
 class LocalExchange {
  public:
-  // `size` is the number of replicas. `timeout` is the longest that a call of Exchange waits.
+  // `size` is the number of replicas. `timeout` is the maximum time that a call of Exchange waits.
   LocalExchange(int size, Duration timeout) : size_(size), timeout_(timeout), values_(size) {}
   // Called by every replica once in each round. Blocks until all replicas have made the call.
   // Returns the values of all replicas, indexed by replica.

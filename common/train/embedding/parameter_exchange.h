@@ -15,8 +15,8 @@
 // "The rest" are the variables without an optimizer. Buffers that steps change, such as running
 // statistics, are pushed at the end of the step. The worker pushes the change that the step made.
 // The servers apply the change divided by the number of workers. Statistics therefore change as
-// fast as with one worker. Buffers declared kSame are not pushed. If a program changes one, the
-// step fails.
+// fast as with one worker. Buffers declared kSame are not pushed. If a program changes such a
+// buffer, the step fails.
 //
 // DenseVariables has the parameters and buffers. RowExchange exchanges the rows of embedding
 // tables.
@@ -74,8 +74,8 @@ class ParameterExchange : public EmbeddingStore {
   absl::Status Pull();
 
   // Thread-safe. Calls the program's prefetch() with `batch`, and starts to pull the rows of the
-  // keys that it names. Does not wait for the rows. Returns null if the program names no key or
-  // there is no client. Returns an error if prefetch() fails.
+  // keys that prefetch() names. Does not wait for the rows. Returns null if the program names no
+  // key or there is no client. Returns an error if prefetch() fails.
   absl::StatusOr<std::shared_ptr<PrefetchedRows>> Prefetch(Replica* replica,
                                                            const data::Batch& batch) {
     return rows_.Prefetch(replica, batch);
@@ -94,9 +94,9 @@ class ParameterExchange : public EmbeddingStore {
 
   // Returns the sequence number of the last push.
   uint64_t sequence() const { return sequence_; }
-  // Returns the time at which the current step began its first push. If that step has not pushed,
-  // the time belongs to the newest step that has. All current parameters of this replica were
-  // received after that time.
+  // Returns the time at which the current step began its first push. If the current step has not
+  // pushed, returns that time of the newest step with a push. All current parameters of this
+  // replica were received after that time.
   MonotonicTime push_began() const { return push_began_; }
   // Returns the combined outcome of all pushes since BeginStep, such as their staleness.
   const push_pull::PushPullClient::Outcome& outcome() const { return outcome_; }
@@ -108,9 +108,10 @@ class ParameterExchange : public EmbeddingStore {
 
   // Sets the learning rate of the program's optimizer number `optimizer` for the next push.
   void SetLearningRate(int optimizer, double rate);
-  // Sends a request for one chunk, in a push that it begins if none is open.
+  // Begins a push if none is open. Sends a request for one chunk in this push.
   void Launch(int chunk, DenseVariables::What what = DenseVariables::What::kGradient);
-  // Pushes the changed buffers. Pulls all chunks that this step has not pushed.
+  // Pushes the changed buffers. Pulls the unchanged buffers, and the chunks of optimizers that this
+  // step has not pushed.
   void LaunchRest();
   // Blocks until the open push is complete. Copies the received values to the device.
   absl::Status Wait();

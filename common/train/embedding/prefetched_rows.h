@@ -33,10 +33,10 @@ struct PrefetchedTable {
            std::shared_ptr<push_pull::RowFetch> fetch);
   // Returns those of `keys` that this table has.
   std::vector<uint64_t> Known(std::span<const uint64_t> keys) const;
-  // Copies the row of each key that this table has to its place in `rows`, [keys][width]. Appends
-  // the places of all other keys to `missing`. For each row from the first fetch, sets
-  // (*used)[chunk] to true, where `chunk` is the chunk of the row. REQUIRES: all fetches have
-  // completed.
+  // Copies rows to `rows`, in the shape [keys][width]. If this table has the row of keys[i], copies
+  // the row to position i of `rows`. Otherwise, appends i to `missing`. For each row from the first
+  // fetch, sets (*used)[chunk] to true, where `chunk` is the chunk of the row. REQUIRES: all
+  // fetches have completed.
   void Take(std::span<const uint64_t> keys, int64_t width, std::span<float> rows,
             std::vector<size_t>* missing, std::vector<bool>* used) const;
 };

@@ -1,6 +1,6 @@
 // Receives the gradients of one optimizer from the backward pass, and pushes them to parameter
-// servers. ParameterExchange makes one object for each optimizer, and documents chunks and pushes.
-// Threads: see gradient_sink.h. Internal to this folder.
+// servers. ParameterExchange makes one object for each optimizer. parameter_exchange.h explains
+// chunks and pushes. Threads: see gradient_sink.h. Internal to this folder.
 #pragma once
 
 #include <vector>

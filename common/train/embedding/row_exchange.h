@@ -2,11 +2,12 @@
 // pulled when a step looks them up. Their gradients are pushed separately, at the end of the step.
 //
 // A program can name keys of the next batch in its prefetch(). Their rows are then pulled during
-// the current step. If this worker pushes a gradient of such a row after that pull, it pulls the
-// row again. A step therefore sees all earlier pushes of this worker.
+// the current step. If this worker pushes a gradient of such a row after that pull, the worker
+// pulls the row again. A step therefore sees all earlier pushes of this worker.
 //
-// ParameterExchange owns the object, and documents steps and pushes. Used by the replica's thread,
-// with one exception: the thread that loads batches calls Prefetch. Internal to this folder.
+// A ParameterExchange owns this object. parameter_exchange.h documents steps and pushes. Used by
+// the replica's thread, with one exception: the thread that loads batches calls Prefetch. Internal
+// to this folder.
 #pragma once
 
 #include <functional>
@@ -30,16 +31,18 @@ class RowExchange {
  public:
   RowExchange(const ServedVariables& served, const push_pull::Layout& layout);
 
-  // These have the contracts of the methods of ParameterExchange. A step ends with FinishStep.
+  // parameter_exchange.h documents UseClient, Prefetch, BeginStep and Pull under the same names.
+  // FinishStep ends a step.
   void UseClient(push_pull::PushPullClient* client);
   absl::StatusOr<std::shared_ptr<PrefetchedRows>> Prefetch(Replica* replica,
                                                            const data::Batch& batch);
   void BeginStep(std::shared_ptr<PrefetchedRows> rows);
   void FinishStep() { prefetched_.reset(); }
   absl::Status Pull(std::span<const RowRead> reads);
-  // Starts to push the gradients. Sets the tables' elements of `learning_rates`, which is indexed
-  // by the servers' optimizer. Then calls `open` to begin the push, while no prefetch can be sent.
-  // Does neither and returns false if there are no gradients.
+  // Sets the elements of `learning_rates` that belong to the tables. `learning_rates` is indexed by
+  // the servers' optimizer. Then calls `open`, which begins the push, and starts to send the
+  // gradients. No prefetch can be sent in between. If there are no gradients, does nothing and
+  // returns false.
   bool Push(std::span<const RowGradients> tables, std::span<double> learning_rates,
             const std::function<void()>& open);
 
@@ -79,7 +82,7 @@ class RowExchange {
   absl::Mutex mutex_;
   // A copy of client_, for Prefetch, which another thread calls.
   push_pull::PushPullClient* prefetching_ ABSL_GUARDED_BY(mutex_) = nullptr;
-  // The number of calls of UseClient, which identifies the current client.
+  // The number of calls of UseClient. This number identifies the current client.
   int clients_ ABSL_GUARDED_BY(mutex_) = 0;
   // The rows that are prefetched for later steps.
   std::vector<std::weak_ptr<PrefetchedRows>> ahead_ ABSL_GUARDED_BY(mutex_);

@@ -4,10 +4,10 @@
 //
 // Hooks run only in the reporter, the first replica of rank 0. This object sends the requests of
 // the hooks to all replicas, which apply them at the same step. Requests and the states of
-// callbacks are part of the training state. If a process is lost while a hook runs, the next
-// generation (group of processes that train together) calls the hook again, with the state that the
-// callbacks had before the interrupted call. A hook is not called again once its requests have
-// reached the replicas.
+// callbacks are part of the training state. A generation is a group of processes that train
+// together. If a process is lost while a hook runs, the next generation calls the hook again. The
+// callbacks then have the state that they had before the interrupted call. A hook is not called
+// again once its requests have reached the replicas.
 //
 // All replicas of the generation make the same calls in the same order, each in its own thread. The
 // methods that call hooks do nothing in a run without callbacks. They communicate with the other
@@ -50,12 +50,14 @@ class LoopCallbacks {
   // Returns why a callback has requested the end of training. Empty if no callback has. REQUIRES:
   // any().
   const std::string& why_stopping() const { return record().stop; }
-  // Each returns true if the hooks of one method have not run yet: EndStep for the newest completed
-  // step, EndEpoch for the epoch of this step, and EndTraining.
+  // Each returns true if some hooks are due and have not run yet. step_end_pending: the hooks of
+  // EndStep for the newest completed step. epoch_end_pending: the hooks of EndEpoch, once the epoch
+  // of this step has ended or training ends. train_end_pending: the hooks of EndTraining, once
+  // training has ended.
   bool step_end_pending() const { return any() && record().steps_ended < state_.steps; }
   bool epoch_end_pending() const;
   bool train_end_pending() const { return any() && loop_.IsFinished() && !record().ended; }
-  // Returns true if a callback has restored kept weights, and no step has begun since.
+  // Returns true if a callback has restored kept weights, and no step has begun since then.
   bool has_restored() const { return any() && record().weights_of > 0; }
   // Returns true if a callback has requested a save since the last call of TakeSaveRequest.
   bool save_requested() const { return save_requested_; }
@@ -66,17 +68,17 @@ class LoopCallbacks {
 
   // Applies the callbacks' part of the state that this replica has received: callback states,
   // learning rates that callbacks have set, and kept weights (callbacks/kept_weights.h). Drops
-  // learning rates that are outdated (DropReplacedRates), and everything of callbacks or optimizers
-  // that the job no longer has. Called before all other methods. Afterwards,
-  // LoopState::extras.callbacks has a value exactly if any() is true.
+  // outdated learning rates (DropReplacedRates). Drops the entries of callbacks and optimizers that
+  // the job no longer has. Called before all other methods. Afterwards, LoopState::extras.callbacks
+  // has a value exactly if any() is true.
   void TakeOver();
   // Calls the hooks for the beginning of training, unless the hooks for its end have run.
   void Begin();
   // Calls the hooks for the beginning of the next step. Before the first step of an epoch, first
   // calls the hooks for the beginning of the epoch.
   void BeginStep();
-  // EndStep calls the hooks for the end of the newest completed step, EndEpoch those for the end of
-  // the epoch of this step, and EndTraining those for the end of training.
+  // EndStep calls the hooks for the end of the newest completed step. EndEpoch calls the hooks for
+  // the end of the epoch of this step. EndTraining calls the hooks for the end of training.
   void EndStep();
   void EndEpoch();
   void EndTraining();

@@ -54,9 +54,9 @@ class LoopInput {
   // Does not communicate. REQUIRES: has_batch().
   void StepDone();
 
-  // TakeLeftOut returns the damaged examples that were left out of the batches loaded since its
-  // previous call. TakeWaitSeconds returns the seconds that this replica waited for the batches
-  // loaded since its own previous call.
+  // TakeLeftOut returns the damaged examples that were left out of the batches loaded since the
+  // previous call of TakeLeftOut. TakeWaitSeconds returns the seconds that this replica waited for
+  // the batches loaded since the previous call of TakeWaitSeconds.
   DamagedExamples::Report TakeLeftOut();
   double TakeWaitSeconds();
 

@@ -23,8 +23,9 @@
 namespace muster {
 
 // Returns training metrics: "loss", the program's metrics, and the values that the program reports
-// in its steps. Each covers the completed steps of the epoch to which the last step belongs,
-// weighted by examples.
+// in its steps. Each covers the completed steps of the epoch to which the last step belongs. The
+// loss is weighted by examples. A reported value is weighted by examples, or by
+// StepResult::value_weights if it was reported with weights.
 std::map<std::string, double> TrainMetrics(const Replica& replica, const LoopState& state);
 
 class LoopReports {
@@ -57,7 +58,7 @@ class LoopReports {
   // Reports the end of the epoch to which the last step belongs. Restarts the clock of epochs.
   void Epoch();
   // Returns a function for PassOptions::progress. The function calls Observer::OnEvaluateProgress.
-  // Null in all replicas except the reporter.
+  // Returns null in all replicas except the reporter.
   std::function<void(int64_t done, int64_t total)> PassProgress(Split split) const;
   // Reports a completed pass, which began at time `start`.
   void Pass(Split split, const PassResult& pass, MonotonicTime start) const;

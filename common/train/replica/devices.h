@@ -17,7 +17,7 @@ namespace muster {
 //
 // Returns a ConfigurationError if `text` has another form or names a device that does not exist.
 // Also returns a ConfigurationError for "auto" if a CUDA driver is installed, CUDA_VISIBLE_DEVICES
-// hides no GPU, and CUDA still finds none.
+// hides no GPU, and CUDA still finds no GPU.
 absl::StatusOr<std::vector<c10::Device>> ParseDevices(const std::string& text);
 
 // Returns an error if `devices` is not 1. A worker of a parameter-server job has exactly one

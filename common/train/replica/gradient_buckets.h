@@ -50,7 +50,7 @@ class GradientBuckets final : public GradientSink {
   // Begins a reduction (gradient_sink.h). During the backward pass of the last micro-batch, each
   // bucket except the last is launched when it is complete. If `overlap` is false, EndBackward
   // launches these buckets. LaunchAll launches the last bucket, with the control data. Finish calls
-  // LaunchAll if nobody did.
+  // LaunchAll if LaunchAll was not called before.
   void Begin(const Reduction& reduction) override;
   void BeginBackward(bool last, bool overlap = true) override;
   void OnGradient(int index) override;

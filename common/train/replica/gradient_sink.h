@@ -76,21 +76,21 @@ class GradientSink {
   // the servers make the update. Its gradients() has only this replica's gradients, and is valid
   // only before LaunchAll. The tensors are defined only if the job clips or uses float16.
   virtual bool updates() const { return false; }
-  // Returns true if a part was launched that cannot be taken back. Always false for buckets.
+  // Returns true if a launched part cannot be taken back. Always false for buckets.
   virtual bool launched() const { return false; }
 };
 
-// What the sinks share. They are called without gradient mode.
+// Functions that the sinks share. Gradient mode must be off during a call (at::NoGradGuard).
 
 // Moves the gradient out of the .grad of `parameter`, as a dense tensor. Returns an undefined
 // tensor if there is none.
 at::Tensor TakeGradient(const at::Tensor& parameter);
 // Adds `gradient` to `sum`. An undefined `sum` takes the memory of `gradient`. `again` is true if
-// the same backward pass has added to `sum`.
+// the same backward pass has already added a gradient to `sum`.
 void AddGradient(const at::Tensor& gradient, bool again, at::Tensor* sum);
-// Copies `gradient` if another tensor shares its memory, so that it can be changed in place. The
-// gradients of `a` and `b` in `a.view({2, 2}) + b.view({2, 2})` are two views of one tensor. Called
-// after the backward pass, which holds references while it runs.
+// Copies `gradient` if another tensor shares its memory. The gradient can then be changed in place.
+// The gradients of `a` and `b` in `a.view({2, 2}) + b.view({2, 2})` are two views of one tensor.
+// Called after the backward pass, because a running backward pass has references to the gradients.
 void OwnMemory(at::Tensor* gradient);
 
 }  // namespace muster

@@ -27,8 +27,8 @@ class LocalGradients final : public GradientSink {
   void OnGradient(int index) override;
   void EndBackward() override;
   void Scale(double factor) override;
-  // All-reduces only the control data. If the communicator was aborted, Finish then returns its
-  // error.
+  // All-reduces only the control data. If the communicator was aborted, Finish then returns the
+  // communicator's error.
   void LaunchAll(const at::Tensor& control) override;
   absl::Status Finish(at::Tensor* control) override;
   const std::vector<at::Tensor>& gradients() const override { return gradients_; }

@@ -56,10 +56,10 @@ struct NamedOptimizer : TrainedParameters {
   Json learning_rate;                       // A number or a schedule, from the job or program.
   std::unique_ptr<Schedule> schedule;       // Set once the length of an epoch is known.
   std::unique_ptr<GradientSink> gradients;  // Belongs to one generation.
-  // A program may alternate between two sets of trainable parameters. The replica then keeps the
-  // sink of the other set, which is frozen: `idle_gradients`, with the candidates
-  // `idle_differentiated`. `differentiated_before` has the candidates of the sink that was in use
-  // before `gradients`.
+  // A program may alternate between two sets of trainable parameters. The replica then keeps two
+  // sinks: `gradients` for the current set, and `idle_gradients` for the other set.
+  // `idle_differentiated` is like `differentiated`, but for the idle sink. `differentiated_before`
+  // is like `differentiated`, but for the sink that was in use before `gradients`.
   std::vector<bool> differentiated_before, idle_differentiated;
   std::unique_ptr<GradientSink> idle_gradients;
   // The rule before the current step, if the step has replaced it (OptimizerSet::RetainRules).
@@ -80,7 +80,7 @@ class OptimizerSet {
   // `with_slots`. Slots that exist keep their values.
   absl::Status MakeRule(int optimizer, const std::vector<bool>& with_slots);
   // Records which parameters are frozen after build(), for ChangedFrozen. Adds an autograd hook to
-  // each candidate, which passes the candidate's gradient to a sink. Called once, when all rules
+  // each candidate. The hook passes the candidate's gradient to a sink. Called once, when all rules
   // are made.
   void EndBuild();
 
@@ -91,7 +91,7 @@ class OptimizerSet {
   // New slots get the initial values of the rule. REQUIRES: no sink is attached.
   absl::Status SetTrainable(const std::vector<uint8_t>& trainable, size_t* at);
   // Returns the names "<model>.<parameter>" of all frozen candidates, sorted. Returns nullopt if
-  // exactly those parameters are frozen that were frozen after build().
+  // the frozen candidates are the same as after build().
   std::optional<std::vector<std::string>> ChangedFrozen() const;
 
   // Adapts the rule and the sink of an optimizer to the program. They change if the program has

@@ -31,8 +31,8 @@ Json WithProgramGroups(const Json& of_job, const Json& of_program);
 
 // Makes NamedOptimizer::rule of all optimizers, for the candidates that require a gradient. Called
 // when all models are known. Returns a ConfigurationError for a wrong spec. A group that matches no
-// parameter is an error that suggests similar names. A group that matches only parameters of
-// earlier groups is an error too.
+// parameter is an error, and the error suggests similar names. A group that matches only parameters
+// of earlier groups is an error too.
 absl::Status MakeRules(Replica* replica);
 
 // Returns lines of text that describe the groups of all optimizers. An optimizer with groups has a

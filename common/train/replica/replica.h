@@ -1,6 +1,6 @@
 // A replica is one copy of the program on one device, with its models, optimizers, metrics and
 // embedding tables. The main thread constructs the replicas of a process, one after another. After
-// that, only the replica's own thread uses it.
+// that, only a replica's own thread uses the replica.
 //
 // A generation is a group of processes that train together until one is lost or joins. A replica is
 // attached during a generation: it then has gradient sinks and schedules.
@@ -45,7 +45,8 @@ struct NamedBuffer {
   // floating-point and steps change it, and as kSame otherwise.
   std::optional<BufferMode> mode;
   // True if the replicas average the buffer after each step. This is the case if the program
-  // declares it kMean, or if a step has changed it.
+  // declares the buffer kMean. It is also the case if a step has changed a floating-point buffer
+  // without a declared mode.
   bool averaged = false;
 };
 
@@ -88,7 +89,8 @@ class Replica {
   Program& program() { return *program_; }
   at::Device device() const { return device_; }
   const std::vector<NamedModel>& models() const { return models_; }
-  // Returns the optimizers, and what changes when the program freezes or unfreezes parameters.
+  // Returns the object that has the optimizers. It adapts them when the program freezes or
+  // unfreezes parameters.
   OptimizerSet& optimizer_set() { return optimizer_set_; }
   const OptimizerSet& optimizer_set() const { return optimizer_set_; }
   std::vector<NamedOptimizer>& optimizers() { return optimizer_set_.optimizers(); }
@@ -150,8 +152,8 @@ class Replica {
   // error names the parameter or buffer.
   absl::Status CheckNothingRegisteredLate() const;
 
-  // Returns OptimizerSet::Trainable(). One value for each buffer follows, which is
-  // NamedBuffer::averaged.
+  // Returns the values of OptimizerSet::Trainable(), followed by NamedBuffer::averaged of each
+  // buffer.
   std::vector<uint8_t> Trainable() const;
   // Applies the result of another replica's Trainable(). REQUIRES: the replica is not attached.
   absl::Status SetTrainable(const std::vector<uint8_t>& trainable);

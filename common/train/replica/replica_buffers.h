@@ -26,10 +26,11 @@ namespace muster {
 // Pairs of a buffer's name and its stacked values on the CPU.
 using StackedBuffers = std::vector<std::pair<std::string, at::Tensor>>;
 
-// Gathers the buffers of all replicas on replica 0. Called by all replicas of a generation. Replica
-// 0's value of `*wanted` decides for all: it is sent to all replicas, and if it is false, nothing
-// is gathered. Returns the buffers on replica 0, and an empty list on all other replicas. Returns a
-// ProgramError if the number of elements of a buffer differs between replicas.
+// Gathers the buffers of all replicas on replica 0. Called by all replicas of a generation. Sends
+// replica 0's value of `*wanted` to all replicas, and gathers nothing if this value is false.
+// Returns the buffers on replica 0, and an empty list on all other replicas. If the program has no
+// such buffers, does not communicate and returns an empty list. Returns a ProgramError if the
+// number of elements of a buffer differs between replicas.
 absl::StatusOr<StackedBuffers> GatherReplicaBuffers(const Replica& replica,
                                                     collective::Communicator* communicator,
                                                     bool* wanted);

@@ -36,9 +36,9 @@ struct CheckpointEvaluatorOptions {
 
 // Returns the number of examples that all replicas together take in one batch of an evaluation.
 // `replicas` is the number of replicas. `global_batch_size` is the batch size of the training run.
-// If it is 0 (unknown), the job's global batch size counts, or 32 if the job has none. The job can
-// limit the batch with a per-replica batch size or evaluate.batch_size. This helps if the evaluator
-// has fewer devices than training had.
+// If `global_batch_size` is 0 (unknown), the job's global batch size counts, or 32 if the job has
+// none. The job can limit the batch with a per-replica batch size or evaluate.batch_size. This
+// helps if the evaluator has fewer devices than training had.
 int64_t BatchSizeAfterTraining(const Job& job, int64_t global_batch_size, int replicas);
 
 class CheckpointEvaluator {

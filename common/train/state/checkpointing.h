@@ -39,7 +39,7 @@ class CheckpointSink {
   // `stopping` is true, or if the state is the best so far: the call then blocks until the previous
   // save ends or the sink's deadline passes.
   virtual bool Wanted(const SaveMoment& moment) = 0;
-  // Returns true while a save is in progress, so that Wanted may block.
+  // Returns true while a save is in progress. During a save, Wanted may block.
   virtual bool IsSaving() const { return false; }
   // Opens a file of the next checkpoint, for data that is larger than memory. A sink that writes
   // checkpoints calls Store::StageFile.

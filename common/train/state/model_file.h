@@ -11,9 +11,9 @@
 
 namespace muster {
 
-// Writes the models of `snapshot` to `path`, and its slots if `with_optimizer` is true. Writes a
-// temporary file and renames it, so that `path` is never an incomplete file. An error names the
-// path.
+// Writes the models of `snapshot` to `path`. Also writes the slots if `with_optimizer` is true.
+// Writes a temporary file and renames it, so that `path` is never an incomplete file. An error
+// names the path.
 absl::Status WriteModelFile(checkpoint::FileSystem& files, const std::string& path,
                             checkpoint::Snapshot snapshot, const Job& job, bool with_optimizer);
 

@@ -40,8 +40,8 @@ struct ServedVariables {
   int rest() const { return static_cast<int>(optimizers.size()) - 1; }
 };
 // Returns the variables of `replica`. Servers do not hold integer buffers. Returns a ProgramError
-// if servers cannot hold a variable. Such a variable is not float32, is declared kPerReplica, or is
-// a parameter of two optimizers. The error names it.
+// if a variable is not float32, is declared kPerReplica, or is a parameter of two optimizers.
+// Servers cannot hold such a variable. The error names the variable.
 //
 // A chunk is the unit of a push: a piece of a server's memory, with one or more variables.
 // Parameters share a chunk only if a gradient of zeros does not change them (ZeroGradientIsNone).

@@ -12,14 +12,14 @@
 namespace muster {
 
 // Returns the files of weights that the job and the program name. If both name a file for a model,
-// the job's counts.
+// the job's file counts.
 absl::StatusOr<std::vector<LoadSpec>> LoadsOf(const Job& job, const Replica& replica);
 
-// Loads the weights of LoadsOf, and logs what it loads. If `filled` is not null, adds the names
-// "<model>.<name>" of the loaded parameters and buffers to `*filled`. Returns a ConfigurationError
-// for a missing model or file, and for a tensor of another shape or type. With LoadSpec::strict, a
-// missing tensor in the file and a tensor without a place in the model are errors too. Returns a
-// DataError for a damaged file. After an error, the models may have changed.
+// Loads the weights of LoadsOf, and logs a line for each model. If `filled` is not null, adds the
+// names "<model>.<name>" of the loaded parameters and buffers to `*filled`. Returns a
+// ConfigurationError for a missing model or file, and for a tensor of another shape or type. With
+// LoadSpec::strict, a missing tensor in the file and a tensor without a place in the model are
+// errors too. Returns a DataError for a damaged file. After an error, the models may have changed.
 absl::Status LoadWeights(checkpoint::FileSystem& files, const Job& job, Replica* replica,
                          std::set<std::string>* filled = nullptr);
 

@@ -1,7 +1,7 @@
 // Detects in the first step whether batch normalisation will fail later for a single example. Batch
 // normalisation over [batch, features] has no variance if the batch has one example, and LibTorch
-// then throws. Often, no slice of a replica is that small except in the last batch of an epoch.
-// Without this check, such a run would fail late. A replica is one device's copy of the model.
+// then throws. Often, a replica has such a small slice only in the last batch of an epoch. Without
+// this check, such a run would fail late. A replica is one device's copy of the model.
 #pragma once
 
 #include <cstdint>

@@ -59,9 +59,10 @@ struct StepResult {
   int64_t examples = 0;                  // Examples of all replicas.
   std::map<std::string, double> values;  // Values that the program reports, by name.
   // The sum of the weights of each value that was reported with weights. A mean over several steps
-  // needs it.
+  // needs this sum.
   std::map<std::string, double> value_weights;
-  // What the step adds to the sums of the program's metrics, in the order of declaration.
+  // The numbers that the step adds to the sums of the program's metrics, in the order of
+  // declaration.
   std::vector<double> metric_increments;
   bool stop = false;  // True if any process has received a stop request.
   // True if the step updated nothing, because a float16 gradient had overflowed.
@@ -77,7 +78,8 @@ struct StepRunnerOptions {
   int replica = 0;  // The index of the replica in the generation.
   int num_replicas = 1;
   // The worker's index, with parameter servers only. Several workers may compute a step with the
-  // same number. The index is part of all seeds, so that their random numbers differ.
+  // same number. The index is part of all seeds, so that the random numbers of these workers
+  // differ.
   int worker = 0;
   // True for the first replica of the process. It seeds LibTorch's default CPU generator, which all
   // replicas of the process share.
@@ -108,9 +110,9 @@ class StepRunner {
   absl::StatusOr<StepResult> Run(const StepPlan& plan, const data::Batch& batch,
                                  int64_t local_examples, const Body& body);
 
-  // Stores the current values of the buffers, with which later steps compare the buffers to detect
-  // changes (step_buffers.h). Called when the replica has received the state of the generation. If
-  // Begin was not called before the first Run, Run calls it.
+  // Stores the current values of the buffers. To detect changes, later steps compare the buffers
+  // with these values (step_buffers.h). Called when the replica has received the state of the
+  // generation. If Begin was not called before the first Run, Run calls it.
   void Begin();
 
   // Return and set the state of the dynamic float16 loss scale (LossScaler::state). The state is

@@ -4,18 +4,18 @@
 // (docs/extending.md, "Buffers"). Buffers that the program declares kSame or kPerReplica are never
 // averaged.
 //
-// Replicas detect which buffers steps change, so that a program need not declare it. At the start
-// of a generation (group of processes that train together), a replica keeps the values of its
-// buffers as the reference. At the end of each step, it compares the buffers with the reference. A
-// change between two steps is therefore detected in the next step. The step's control data, the
-// numbers in its last reduction, has a flag for a detected change. If any replica sets the flag,
-// all replicas agree on the changed buffers. They average these buffers from that step on, also
-// after a restart (NamedBuffer::averaged), and no longer compare them. Buffers that never change
-// are never reduced.
+// Replicas detect which buffers steps change, so that a program need not declare these buffers. At
+// the start of a generation (group of processes that train together), a replica keeps the values of
+// its buffers as the reference. At the end of each step, it compares the buffers with the
+// reference. A change between two steps is therefore detected in the next step. The step's control
+// data, the numbers in its last reduction, has a flag for a detected change. If any replica sets
+// the flag, all replicas agree on the changed buffers. They average these buffers from that step
+// on, also after a restart (NamedBuffer::averaged), and no longer compare them. Buffers that never
+// change are never reduced.
 //
-// Every step must compare, because a buffer may differ between replicas from its first change on.
-// Small buffers, of up to 65,536 elements, are joined and compared in one operation for each
-// element size.
+// Every step must make this comparison, because a buffer may differ between replicas from its first
+// change on. Small buffers, of up to 65,536 elements, are joined and compared in one operation for
+// each element size.
 //
 // Each StepRunner has one StepBuffers and uses it in its own thread. All replicas of the generation
 // make the same calls.
@@ -52,8 +52,8 @@ class StepBuffers {
   // zeros, because it has no statistics.
   void AppendTo(std::vector<at::Tensor>* control, double share, bool has_examples);
   // Sets the buffers to their means over all replicas. `reduced` is the sum over all replicas of
-  // what AppendTo appended. Makes further reductions for float64 buffers and after a newly detected
-  // change.
+  // the tensors that AppendTo appended. Makes further reductions for float64 buffers and after a
+  // newly detected change.
   absl::Status Apply(const at::Tensor& reduced);
 
  private:
@@ -67,8 +67,8 @@ class StepBuffers {
     // control data is float32.
     bool wide() const { return tensor.scalar_type() == at::kDouble; }
   };
-  // Buffers that one operation compares. Their elements have the same size, and no change of them
-  // is detected yet.
+  // Buffers that one operation compares. Their elements have the same size. No change of these
+  // buffers was detected yet.
   struct Compared {
     std::vector<at::Tensor> tensors;
     at::Tensor seen;  // The bits of the reference values, concatenated.

@@ -10,8 +10,8 @@
 // with gradient 0. Without these roots, the pass would not reach an operation on which the
 // replica's loss does not depend.
 //
-// A step with such operations reduces its gradients after the backward pass. If it reduced them
-// during the pass, the order of the collectives would depend on the graph.
+// A step with such operations reduces its gradients after the backward pass. If a step reduced
+// gradients during the pass, the order of the collectives would depend on the graph.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -1,9 +1,9 @@
 // The control data of a step: numbers that the replicas reduce in addition to gradients, in the
 // last reduction of the step. A replica is one device's copy of the model, with its own thread. The
 // control data has the loss, the number of examples, the stop flag, a hash of the program's calls,
-// the time that each replica waited for input, the increments of metrics, the values that the
-// program reports, and the buffers that steps change (StepBuffers). Internal to common/train. Used
-// by the replica's thread.
+// and the time that each replica waited for input. It also has the increments of metrics, the
+// values that the program reports, and the buffers that steps change (StepBuffers). Internal to
+// common/train. Used by the replica's thread.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -49,15 +49,15 @@ class StepControl {
   // Returns this replica's control data: a 1-D float32 tensor on its device. Called once in a step,
   // after all calls of the program.
   at::Tensor Make(const Inputs& inputs);
-  // Reads the sum of all replicas' control data. Sets the fields of `result` that come from it.
-  // Sets the buffers to their means, which may need further reductions. Returns a ProgramError if
-  // the replicas did not make the same calls.
+  // Reads the sum of all replicas' control data. Sets the fields of `result` that come from the
+  // control data. Sets the buffers to their means, which may need further reductions. Returns a
+  // ProgramError if the replicas did not make the same calls.
   absl::Status Read(const at::Tensor& reduced, StepResult* result);
 
  private:
   struct Reported {
-    // The sum of value * weight. `weights` is the sum of the weights, and defined only if it is the
-    // divisor.
+    // `sum` is the sum of value * weight. `weights` is the sum of the weights. `weights` is defined
+    // only if it is the divisor of `sum`.
     at::Tensor sum, weights;
   };
   void AppendMetrics(std::vector<at::Tensor>* pieces) const;

@@ -56,9 +56,9 @@ class StepGradients {
   // Sums the gradients of embedding rows over all replicas.
   absl::Status ExchangeRows();
   // Reduces the gradients of `optimizers` and `control`, the step's control data
-  // (GradientSink::Finish). Blocks until they are complete. Reduces only `control` if `optimizers`
-  // is empty. With parameter servers, sends nothing if a float16 gradient is not finite. The step
-  // is then skipped.
+  // (GradientSink::Finish). Blocks until the reductions are complete. Reduces only `control` if
+  // `optimizers` is empty. With parameter servers, sends nothing if a float16 gradient is not
+  // finite. The step is then skipped.
   absl::Status Reduce(const std::vector<int>& optimizers, at::Tensor* control);
   // Updates the parameters of `optimizers` with the reduced gradients. Updates nothing if a float16
   // gradient is not finite. The step is then skipped.

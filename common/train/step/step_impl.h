@@ -92,8 +92,8 @@ class StepImpl {
   const std::vector<at::Tensor>& buffers() const { return buffers_.tensors(); }
   // Returns the number of this replica's examples in the micro-batch.
   int64_t examples() const { return micro_examples_; }
-  // Returns a pointer that expires with this object. A graph of the program may live longer, and
-  // its functions check the pointer.
+  // Returns a pointer that expires with this object. A graph of the program may outlive this
+  // object. The functions of the graph therefore check the pointer.
   std::weak_ptr<const int> life() const { return life_; }
   int replica() const { return options_.replica; }
   int num_replicas() const { return options_.num_replicas; }
@@ -116,8 +116,8 @@ class StepImpl {
   void Reset();
   // Calls `body` for each micro-batch.
   absl::Status RunMicroBatches(const data::Batch& batch, const StepRunner::Body& body);
-  // Returns an error unless this micro-batch has minimized for the optimizers `first`, those of the
-  // first micro-batch.
+  // `first` has the optimizers for which the first micro-batch called minimize(), in order. Returns
+  // an error if this micro-batch has called minimize() for other optimizers or in another order.
   absl::Status CheckMinimized(const std::vector<int>& first) const;
   const std::string& NameOf(int optimizer) const { return replica_->optimizers()[optimizer].name; }
   bool in_last() const { return micro_batch_ + 1 == micro_batches_; }
@@ -148,8 +148,8 @@ class StepImpl {
   const std::shared_ptr<const int> life_ = std::make_shared<const int>(0);
   int repeated_ = 0;
   bool immediate_ = false;  // True in immediate mode: each minimize() updates before it returns.
-  // True after the first completed step. How often the program calls minimize() is known from then
-  // on.
+  // True after the first completed step. From then on, the number of minimize() calls in a step is
+  // known.
   bool settled_ = false;
   StepBuffers buffers_;
   StepLosses losses_;
@@ -164,7 +164,7 @@ class StepImpl {
   std::vector<int> minimized_;  // Optimizers minimized in this micro-batch.
   std::vector<int> updated_;    // Optimizers that this step has already updated.
   std::vector<int> deferred_;   // Optimizers to update at the commit.
-  // What can still happen to the current step.
+  // The stage of the current step, which limits how the step may end.
   enum class Stage {
     kOpen,         // The step may complete, or be rolled back.
     kStartsAgain,  // The step is rolled back, and repeated in immediate mode.

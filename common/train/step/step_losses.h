@@ -93,9 +93,10 @@ class StepLosses {
   // true if an earlier objective has weights that are summed over micro-batches. Sets `*weighted`
   // to true if one of `objectives` has such weights.
   std::vector<int> CheckEach(const std::vector<Objective>& objectives, bool* weighted) const;
-  // Throws if a term names no optimizer and minimize() has several.
+  // Throws if a term names no optimizer and minimize() has several optimizers.
   void CheckExtras(const std::vector<int>& optimizers) const;
-  // Returns true if a parameter of the optimizer requires a gradient, or the program has tables.
+  // Returns true if a parameter of the optimizer requires a gradient, or the program has embedding
+  // tables.
   bool TrainsAnything(int optimizer) const;
   // Returns the objective of losses without weights, and adds it to objective_sum_.
   at::Tensor Plain(const at::Tensor& per_example);

@@ -1,7 +1,7 @@
 // Rolls a step back. StepUndo has the values of buffers and of requires_grad before the step. In
-// immediate mode, in which each minimize() of a step updates before it returns (step.h), it also
-// has a copy of the replica's state. A replica is one device's copy of the model, with its own
-// thread. Internal to common/train. Used by the replica's thread.
+// immediate mode (step.h), each minimize() of a step updates the parameters before it returns. In
+// this mode, StepUndo also has a copy of the replica's state. A replica is one device's copy of the
+// model, with its own thread. Internal to common/train. Used by the replica's thread.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -21,21 +21,21 @@ absl::StatusOr<PortRange> ParsePortRange(const std::string& text);
 // Reads the ephemeral range of this host. Returns Linux's default range if the file cannot be read.
 absl::StatusOr<PortRange> EphemeralRange();
 
-// A PortReservation holds ports that are free and that no other launch on this host has reserved.
-// Two launches never reserve the same port, because PortReservation marks each port with an
-// abstract Unix socket. The mark disappears with this process. A mark belongs to the network
-// namespace, as the port does. Any user can mark any port, so another user could mark all of them.
-// Reserve therefore also uses ports with another user's mark, but only if no others are left.
+// A PortReservation holds free ports of this host. Two launches of the same user never reserve the
+// same port, because PortReservation marks each port with an abstract Unix socket. The mark
+// disappears with this process. A mark belongs to the network namespace, as the port does. Any user
+// can mark any port, so another user could mark all ports. Reserve therefore also uses ports with
+// another user's mark, but only if no other ports are left.
 class PortReservation {
  public:
-  // Reserves `count` ports outside the range `ephemeral`. `first` is any number; different values
-  // start the search at different ports. If `on_all_addresses` is true, a reserved port is free on
-  // all addresses of this host. If false, it is free on 127.0.0.1. Returns ConfigurationError if
-  // there are too few free ports.
+  // Reserves `count` ports outside the range `ephemeral`. `first` is any number. Calls with
+  // different values of `first` start the search at different ports. If `on_all_addresses` is true,
+  // a reserved port is free on all addresses of this host. If false, a reserved port is free on
+  // 127.0.0.1. Returns ConfigurationError if there are too few free ports.
   static absl::StatusOr<PortReservation> Reserve(int count, PortRange ephemeral, unsigned first,
                                                  bool on_all_addresses = false);
-  // Returns a reservation of these ports, which tasks of this launch may already use. Marks the
-  // ports that have no mark. Does not check that the ports are free.
+  // Returns a reservation of `ports`. Marks those ports that have no mark. Does not check that the
+  // ports are free, because tasks of this launch may already use them.
   static PortReservation Of(std::vector<int> ports);
   PortReservation(PortReservation&& other) noexcept = default;
   PortReservation& operator=(PortReservation&&) = delete;

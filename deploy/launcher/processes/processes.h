@@ -54,8 +54,9 @@ class Processes {
   // Returns nullopt before that, and after the report has been returned once.
   virtual std::optional<ExitReport> Reap(size_t task) = 0;
 
-  // Appends the descriptors for poll(), and returns how many. Only Start changes this number. If
-  // `output` is false, the descriptors of the tasks' output are -1, so that poll() ignores them.
+  // Appends the descriptors for poll(), and returns the number of added descriptors. Only Start
+  // changes this number. If `output` is false, the descriptors of the tasks' output are -1, so that
+  // poll() ignores them.
   virtual size_t AddPolled(bool output, std::vector<pollfd>* polled) const = 0;
   // Reads the available output. `polled` points to the descriptors of AddPolled, as poll() returned
   // them.
