@@ -35,17 +35,17 @@ function(muster_allocator target)
   endif()
 endfunction()
 
-# muster_test(NAME SOURCES... DEPENDS... [LABEL unit] [TIMEOUT s] [ONE_ENTRY] [SLOW CASE...]): a GoogleTest binary, one ctest
-# entry for each TEST. Cases that wait for seconds by nature are named after SLOW and have the label `slow` besides.
-# ONE_ENTRY: all in the one entry unit.NAME (slow ones in unit.NAME.slow), for programs with LibTorch, which takes longer to load
-# than most cases to run.
+# muster_test(NAME SOURCES... DEPENDS... [LABEL unit] [TIMEOUT s] [CASES] [SLOW CASE...]): a GoogleTest binary. All its cases are
+# one ctest entry, LABEL.NAME: to start a program takes longer than most cases. Cases that wait for seconds by nature are named
+# after SLOW; they are another entry, LABEL.NAME.slow, with the label `slow` besides. CASES: one entry for each case, by its name,
+# so that ctest counts those that skip themselves.
 function(muster_test name)
   if(NOT BUILD_TESTING)
     return()
   endif()
-  cmake_parse_arguments(PARSE_ARGV 1 ARG "ONE_ENTRY" "TIMEOUT;LABEL" "SOURCES;DEPENDS;SLOW")
+  cmake_parse_arguments(PARSE_ARGV 1 ARG "CASES" "TIMEOUT;LABEL" "SOURCES;DEPENDS;SLOW")
   if(NOT ARG_TIMEOUT)
-    set(ARG_TIMEOUT 120)
+    set(ARG_TIMEOUT 480)
   endif()
   if(NOT ARG_LABEL)
     set(ARG_LABEL unit)
@@ -63,25 +63,17 @@ function(muster_test name)
     endif()
     add_dependencies(unit_tests ${name})
   endif()
-  if(ARG_ONE_ENTRY)
-    list(JOIN ARG_SLOW ":" cases)
-    add_test(NAME ${ARG_LABEL}.${name} COMMAND ${name} --gtest_filter=-${cases})
-    math(EXPR timeout "4 * ${ARG_TIMEOUT}")
-    set_tests_properties(${ARG_LABEL}.${name} PROPERTIES TIMEOUT ${timeout} LABELS ${ARG_LABEL})
-    if(ARG_SLOW)
-      add_test(NAME ${ARG_LABEL}.${name}.slow COMMAND ${name} --gtest_filter=${cases})
-      # A filter that no case matches would pass.
-      set_tests_properties(${ARG_LABEL}.${name}.slow PROPERTIES TIMEOUT ${timeout} LABELS "${ARG_LABEL};slow" FAIL_REGULAR_EXPRESSION "Running 0 tests")
-    endif()
+  if(ARG_CASES)
+    gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS ${ARG_LABEL})
     return()
   endif()
-  gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS ${ARG_LABEL})
+  list(JOIN ARG_SLOW ":" cases)
+  add_test(NAME ${ARG_LABEL}.${name} COMMAND ${name} --gtest_filter=-${cases})
+  set_tests_properties(${ARG_LABEL}.${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS ${ARG_LABEL})
   if(ARG_SLOW)
-    # ctest reads it after the list of cases, which is there once the program is built, and complains of a name that is not in it.
-    set(labels ${CMAKE_CURRENT_BINARY_DIR}/${name}_slow.cmake)
-    list(JOIN ARG_SLOW " " cases)
-    file(WRITE ${labels} "if(DEFINED ${name}_TESTS)\n  set_tests_properties(${cases} PROPERTIES LABELS \"${ARG_LABEL};slow\")\nendif()\n")
-    set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES ${labels})
+    add_test(NAME ${ARG_LABEL}.${name}.slow COMMAND ${name} --gtest_filter=${cases})
+    # A filter that no case matches would pass.
+    set_tests_properties(${ARG_LABEL}.${name}.slow PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABEL};slow" FAIL_REGULAR_EXPRESSION "Running 0 tests")
   endif()
 endfunction()
 

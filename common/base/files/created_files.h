@@ -22,7 +22,10 @@ enum class FileMode {
   // keep their permissions. For a new file, the permissions of the group and of other users are
   // limited to those of the file's folder.
   kPrivate,
-  kGroup,  // The user and the folder's group can access new files. Ignores umask.
+  // The user and the file's group can access new files. Ignores umask. The file has the group of
+  // its
+  // folder if the folder's set-group-ID bit is set, and the group of the process otherwise.
+  kGroup,
   kUmask,  // umask determines the permissions of new files.
 };
 // Indexed by FileMode.
