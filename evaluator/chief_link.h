@@ -25,9 +25,10 @@ struct ChiefLinkOptions {
   Duration patience = std::chrono::minutes(10);
   Duration fetch = std::chrono::minutes(30);  // Timeout for fetching one file.
   // Returns a sentence if the files in model_dir show that training is complete. Otherwise returns
-  // "". Called at most once every `look`, while the chief's host refuses connections. May be null.
+  // "". Called while the chief's host refuses connections, at most once in each period of length
+  // `look`. May be null.
   std::function<std::string()> finished;
-  Duration look = std::chrono::seconds(5);
+  Duration look = std::chrono::seconds(5);  // The shortest time between two calls of finished.
   rpc::ChannelOptions channel;
 };
 

@@ -49,7 +49,7 @@ struct EvaluationState {
 // Returns whether to offer the newest checkpoint to an evaluator that has finished the checkpoints
 // up to `after_step`. The last checkpoint of the job is offered until its step is in `settled`,
 // even if its step is not above `after_step`. The evaluator may have evaluated this checkpoint for
-// an earlier chief, and this chief then lacks the metrics.
+// an earlier chief. The current chief then lacks the metrics.
 bool OffersNewest(const EvaluationState& state, int64_t after_step);
 
 // Returns why the evaluator is lost. Returns "" if the evaluator is alive or if there is none.

@@ -28,12 +28,13 @@ bool HoldsId(const proto::NextRequest& request, int64_t id);
 class EvaluationPass {
  public:
   struct Options {
-    int split = 0;           // 1: validation, 2: test.
-    int64_t examples = 0;    // Examples of the split.
-    int64_t batch = 0;       // Examples of a batch.
-    int64_t step = 0;        // The number of completed training steps.
-    int workers = 1;         // The number of workers in the cluster spec.
-    size_t metric_sums = 0;  // The number of sums that all metrics together have.
+    int split = 0;         // 1: validation, 2: test.
+    int64_t examples = 0;  // Examples of the split.
+    int64_t batch = 0;     // Examples of a batch.
+    int64_t step = 0;      // The number of completed training steps.
+    int workers = 1;       // The number of workers in the cluster spec.
+    // The total number of sums that describe the metrics (Metric::width, added over all metrics).
+    size_t metric_sums = 0;
     // True if the worker of the first part has to send images and histograms for TensorBoard.
     bool summary = false;
   };

@@ -9,8 +9,8 @@
 // lease. If a worker reports the id of this lease, the chief can still compute the examples of the
 // lease.
 //
-// If no worker is lost, each example of an epoch is leased exactly once. Otherwise an example may
-// be leased several times, and a lost worker may have pushed some gradients of its last batches. A
+// If no worker is lost, each example of an epoch is trained exactly once. Otherwise an example may
+// be trained several times, and a lost worker may have pushed some gradients of its last batches. A
 // validation pass or a checkpoint may be due between two epochs. The table therefore leases no
 // batch of the next epoch before all batches of the current epoch are complete.
 #pragma once
@@ -60,14 +60,17 @@ class LeaseTable {
   };
   struct Answer {
     State state = State::kDone;
-    Lease lease;         // Set for kLeased.
-    bool moved = false;  // For kLeased: true if another worker held the lease.
+    Lease lease;  // Set for kLeased.
+    // For kLeased: true if the lease was taken from another worker that waited with it
+    // (Lease::waits). That worker must drop it.
+    bool moved = false;
     std::string reason;  // For kWait: the reason, for the log.
   };
-  // Leases a batch to `worker`, which may hold other leases. `waits` becomes Lease::waits. If there
-  // is no lease to give out, `worker` holds none and `waits` is false, the table takes a lease with
-  // Lease::waits from another worker. Without this rule, the two workers could wait for each other:
-  // the other worker would wait for a push of `worker`, and `worker` would wait for a lease.
+  // Leases a batch to `worker`, which may hold other leases. `waits` becomes Lease::waits. The
+  // table takes a lease with Lease::waits from another worker if three things are true: there is no
+  // other lease to give out, `worker` holds no lease, and `waits` is false. Without this rule, the
+  // two workers could wait for each other: the other worker would wait for a push of `worker`, and
+  // `worker` would wait for a lease.
   Answer Next(int worker, bool waits = false);
   // Sets Lease::waits of a held lease. Returns false if nothing changed.
   bool SetWaits(int64_t id, bool waits);

@@ -50,9 +50,10 @@ struct CompletedStep {
   std::optional<LossScaleReport> loss_scale;                     // Only with float16.
   proto::Shown shown;       // Images and histograms for TensorBoard.
   proto::LeftOut left_out;  // Damaged examples that the worker has left out.
-  // The variables whose gradients in this push had an infinity or a NaN. The servers refused these
-  // gradients. If `not_finite` is not empty, refused_pushes is the number of pushes of the run with
-  // refused gradients, including this push. Otherwise refused_pushes is 0.
+  // The variables whose gradients in this push had an infinity or a NaN. The servers refused the
+  // chunks of the push that contain such a value, and applied the other chunks. If `not_finite` is
+  // not empty, refused_pushes is the number of pushes of the run with refused chunks, including
+  // this push. Otherwise refused_pushes is 0.
   std::vector<std::string> not_finite;
   int64_t refused_pushes = 0;
   double compute_seconds = 0, wait_seconds = 0, input_seconds = 0;
@@ -68,9 +69,9 @@ struct CompletedStep {
 
 class StepAccounts {
  public:
-  // Training begins or resumes from `state`. `metric_sums` is the number of sums that all metrics
-  // together have. `batch` is the batch size of one worker. `leases` gives the position in the
-  // epoch.
+  // Training begins or resumes from `state`. `metric_sums` is the total number of sums that
+  // describe the metrics (Metric::width, added over all metrics). `batch` is the batch size of one
+  // worker. `leases` gives the position in the epoch.
   StepAccounts(size_t metric_sums, int64_t batch, const LeaseTable& leases,
                const checkpoint::TrainingState& state);
 
@@ -87,8 +88,8 @@ class StepAccounts {
   void AddTo(Json* record) const;
   absl::Status Read(const Json& record);
 
-  // Returns the number of pushes that had an infinity or a NaN. Servers refused the parts of these
-  // pushes with such a value.
+  // Returns the number of pushes that had an infinity or a NaN. Servers refused the chunks of these
+  // pushes that contain such a value, and applied the other chunks.
   int64_t refused_pushes() const { return refused_pushes_; }
   // Returns the staleness, keyed by worker.
   const std::map<int, StalenessRecord>& staleness() const { return staleness_; }

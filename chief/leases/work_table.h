@@ -37,7 +37,8 @@ class WorkTable {
     int shards = 0;                        // The number of parts of the variables: one per ps task.
     // Interval in which workers send images and histograms for TensorBoard. 0: they send none.
     int64_t summary_every_steps = 0;
-    size_t metric_sums = 0;  // The number of sums that all metrics together have.
+    // The total number of sums that describe the metrics (Metric::width, added over all metrics).
+    size_t metric_sums = 0;
   };
   // Training begins or resumes from `state`.
   WorkTable(const Options& options, const checkpoint::TrainingState& state);

@@ -36,8 +36,8 @@ struct PublisherOptions {
   std::function<absl::Status()> fence;
   bool independent = false;  // True for a job with parameter servers.
   uint32_t term = 0;         // The chief's term (Owner::term() in owner.h).
-  // The age in seconds of the last sign of life of the previous owner of model_dir, when this chief
-  // started. Negative if there was no previous owner.
+  // When this chief started, the previous owner of model_dir had given no sign of life for this
+  // many seconds. Negative if there was no previous owner.
   double silent_seconds = -1;
   // Called before each write of summaries. The write fails with the returned error. Null: no check.
   std::function<absl::Status()> check_disk;
@@ -49,10 +49,11 @@ class Publisher final : public Observer, public GraphObserver {
   static std::unique_ptr<Publisher> Open(PublisherOptions options);
 
   // Prepares for training: writes job.json and removes an earlier result.json. If `continues` is
-  // true, the earlier result.json belongs to this run, and Publisher continues its totals.
-  // `has_begun` is true if an earlier chief process began this run, whether or not it saved a
-  // checkpoint. Returns ConfigurationError if model_dir is not writable. Not called if the job is
-  // already complete or is refused. REQUIRES: this process owns model_dir (owner.h).
+  // true, the earlier result.json belongs to this run. Begin then reads its totals before it
+  // removes the file, and Publisher continues them. `has_begun` is true if an earlier chief process
+  // began this run, whether or not it saved a checkpoint. Returns ConfigurationError if model_dir
+  // is not writable. Not called if the job is already complete or is refused. REQUIRES: this
+  // process owns model_dir (owner.h).
   absl::Status Begin(bool continues, bool has_begun = false);
 
   void OnStart(const StartReport& report) override;
@@ -60,8 +61,8 @@ class Publisher final : public Observer, public GraphObserver {
   void OnEpoch(const EpochReport& report) override;
   void OnFinish(int64_t step) override;
   // Flushes all summaries, so that they survive a crash of this process. Does not sync them to the
-  // disk, because a sync would delay training. A crash of the host may therefore lose points of
-  // steps that a checkpoint includes.
+  // disk, because a sync would delay training. After a crash of the host, the curves may therefore
+  // lack points for steps that a checkpoint includes.
   void OnSave(int64_t step) override;
   void OnImages(const std::string& split, const ImageReport& report) override;
   void OnHistogram(const std::string& split, const HistogramReport& report) override;
@@ -137,7 +138,7 @@ class Publisher final : public Observer, public GraphObserver {
   InputWait epoch_input_ ABSL_GUARDED_BY(mu_);
   bool logged_input_ ABSL_GUARDED_BY(mu_) = false;
   // float16: the numbers of all steps and of skipped steps that this process has counted in the
-  // current epoch. Set to 0 when training resumes from a step other than the last one.
+  // current epoch. Set to 0 when training resumes from a step other than last_step_.
   int64_t steps_in_epoch_ ABSL_GUARDED_BY(mu_) = 0, skipped_in_epoch_ ABSL_GUARDED_BY(mu_) = 0;
   double loss_scale_ ABSL_GUARDED_BY(mu_) = 0;  // The loss scale after the last step.
   // Evaluations that arrived before OnStart, keyed by step.

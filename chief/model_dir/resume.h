@@ -16,8 +16,8 @@ namespace muster::chief {
 
 // The content of model_dir, without tensors.
 struct ModelDirContent {
-  // True if this start continues the run that owner.json names, so that `result` belongs to this
-  // run. False if `result` belongs to another run.
+  // True if this start continues the run that owner.json names. `result` then belongs to this run.
+  // If false, a `result` belongs to another run.
   bool same_run = false;
   std::optional<Json> result;  // The content of result.json, nullopt if there is none.
   // The newest complete checkpoint in model_dir, nullopt if model_dir has no checkpoint. An error
@@ -55,7 +55,9 @@ absl::StatusOr<StartDecision> DecideStart(const Job& job, const ModelDirContent&
 
 // Sets in `state` whether the validation pass and the test pass are due. No pass is due if
 // decision.passes_done is true. Both passes are due if the job was made shorter, so that the step
-// of `state` is now the last step of the job. Otherwise `state` keeps its values.
+// of `state` is now the last step of the job. Otherwise these values of `state` stay the same. Also
+// sets state->extras.finished to false if the job was extended, so that it trains further than the
+// job of `state`.
 void SetDue(const Job& job, const StartDecision& decision, checkpoint::TrainingState* state);
 
 // Returns whether the job's `restore` is the path of a checkpoint.
@@ -89,9 +91,10 @@ absl::Status CheckBegunSynchronously(checkpoint::FileSystem& files, const Job& j
 // Returns what a start of the job would do. Changes nothing.
 absl::StatusOr<StartState> FindStartState(const Job& job);
 // Converts an error of the file system during the start of the run into the error with which the
-// job ends. `what` names the purpose of the access, and becomes part of the message. The result has
-// a retryable exit code if the folder may become available again. Otherwise (for example, without
-// permission) it has the exit code of a wrong configuration.
+// job ends. `what` names the purpose of the access, and becomes part of the message. Returns OK,
+// DataLoss and Aborted unchanged. PermissionDenied becomes a ConfigurationError. Every other error
+// becomes Unavailable, which has a retryable exit code, because the folder may become available
+// again.
 absl::Status StartError(const absl::Status& status, const std::string& what);
 
 }  // namespace muster::chief

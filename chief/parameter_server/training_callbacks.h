@@ -51,9 +51,9 @@ class TrainingCallbacks {
     return record_ && record_->epochs_begun <= at.epoch;
   }
   // Returns whether a callback keeps a copy of the weights after `steps`, the newest completed
-  // step. The callback needs this copy again when training begins. The servers hold the same
-  // weights. The chief therefore reads the weights from the servers before it runs the hooks for
-  // the begin of training.
+  // step. When training resumes, a chief whose replica no longer holds this copy must make it anew.
+  // The servers hold the same weights. The chief therefore reads the weights from the servers
+  // before it runs the hooks for the begin of training.
   bool BeginWithWeights(int64_t steps) const;
 
   // ---- Run hooks

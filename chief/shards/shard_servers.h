@@ -149,7 +149,9 @@ class ShardServers {
   // if no present task holds a shard, or if there is no record. Returns an error for an invalid
   // record.
   absl::StatusOr<std::optional<ChiefRecord>> NewestRecord() const;
-  // Returns the placements of `record`, without tasks that do not hold the shard now.
+  // Returns the placements of `record`. Omits a task from a shard's placement if the task does not
+  // serve this shard now. For a shard without a primary in `record`, makes a process of
+  // ChiefRecord::awaited the primary if the process is present and holds the shard.
   Placements PlacementsIn(const ChiefRecord& record) const;
   // Returns ChiefRecord::awaited: for each shard without a primary, the processes that hold it.
   std::vector<Holders> awaited() const;
@@ -187,8 +189,8 @@ class ShardServers {
   std::vector<Server> servers_;
   Placements placements_;
   // Indexed by shard: the processes whose copy of the shard includes every update that was
-  // acknowledged to a worker. These processes are the primary, and the backup if it is in sync, of
-  // the last view that workers may know. (No update was acknowledged in a later view.)
+  // acknowledged to a worker. In the last view that workers may know, these processes are the
+  // primary, and also the backup if it is in sync. (No update was acknowledged in a later view.)
   std::vector<Holders> holders_;
   std::vector<MonotonicTime> unserved_since_;  // Indexed by shard.
   std::map<int, uint64_t> workers_;

@@ -32,16 +32,16 @@ class ChiefStatus {
   // outlive the coordinator.
   void Follow(CoordinatorOptions* options);
 
-  // Returns the state of a process that trains alone, without a coordinator. The fields that
-  // watch() sets may be empty.
+  // Returns the state of a process that trains alone, without a coordinator. The progress and the
+  // events may be empty, because RunWatch::Describe sets them afterwards.
   using OwnState = std::function<proto::StatusReply()>;
   // Binds the port of the status page, if the job sets one. Returns ConfigurationError if the port
   // is in use. Called before the coordinator starts, so that no member joins a chief that fails
   // here.
   absl::Status Bind();
   // Starts to serve the page. The page shows the state of `coordinator`. If `coordinator` is null,
-  // because the process trains alone, the page shows the result of `own`. The page uses both until
-  // Close().
+  // because the process trains alone, the page shows the result of `own`. The page uses the one
+  // that it shows until Close().
   void Open(Coordinator* coordinator, OwnState own);
   // Writes status.json. REQUIRES: this process owns the model_dir.
   void WriteFile(const FencedFiles& files) const;

@@ -1,7 +1,6 @@
-// Collective operations among the ranks of one generation. A generation is a set of processes that
-// train together until one of them is lost. A rank is one of these processes, or one replica of a
-// process (a copy of the model on one device). Operations are asynchronous, can be aborted and have
-// a deadline.
+// Collective operations among the ranks of one generation. A generation is a period of training
+// with fixed members. A member is a process. A rank is a member, or one replica of a member (a copy
+// of the model on one device). Operations are asynchronous, can be aborted and have a deadline.
 //
 // Every rank must issue the same operations in the same order. The operations run in this order.
 // Only one thread at a time may issue operations. Abort() and status() are thread-safe. The first

@@ -1,5 +1,5 @@
-// Forms a Communicator from the processes of one generation. A generation is a set of processes,
-// its members, that train together until one of them is lost.
+// Forms a Communicator from the processes of one generation, its members. A generation is a period
+// of training with fixed members.
 #pragma once
 
 #include <functional>

@@ -1,5 +1,5 @@
-// A shared-memory segment for the processes of one host in one generation (a set of processes that
-// train together until one of them is lost). Internal.
+// A shared-memory segment for the processes of one host in one generation (a period of training
+// with fixed members). Internal.
 //
 // The segment contains the cells through which ranks synchronize (shared_memory_group.h), staging
 // areas for copied data, the reason of the first rank that gives up, and one arena for each rank.

@@ -95,7 +95,8 @@ class ShardChannel {
   bool logged_ = false;
   // True if the thread has logged a lost connection since the last answer.
   bool warned_ = false;
-  // The number of the last connection. No two connections to a shard have the same number.
+  // The number of the channel's newest connection. Each new connection gets a higher number (modulo
+  // 2^32). No two connections of this process to a shard have the same number.
   uint32_t channel_ = 0;
   Duration backoff_{};
   const std::shared_ptr<SpanRecorder> spans_ = SpanThread::Recorder();

@@ -78,7 +78,8 @@ class Server {
 };
 
 // Returns INVALID_ARGUMENT if the caller has set no deadline. Handlers of unary calls begin with
-// this check. Server also refuses calls without a deadline, but only after their handlers have run.
+// this check. In case a handler lacks this check, Server repeats it for unary calls when the
+// handler sends its status. The caller then gets INVALID_ARGUMENT, but the handler has already run.
 grpc::Status RequireDeadline(const grpc::ServerContextBase& context, const char* method);
 // Returns the result of `work`, or an error if `work` throws. gRPC does not catch the exceptions of
 // reactors. Without Guarded, a lack of memory in one call would end the process.

@@ -64,9 +64,10 @@ class Identity final : public StreamSecurity {
   // the connections of a process whose certificate has expired.
   std::string Expired() const { return expiry_.Ended(Now()); }
 
-  // Returns the ReadingToken of each run key. A holder of such a token may read the state of this
-  // cluster over HTTP (common/web). The first token is that of the key from which this process made
-  // its certificate. Returns an empty vector with certificate files.
+  // Returns the ReadingToken of each run key in the key file, which has one or two (RunKeys in
+  // run_key.h). A holder of such a token may read the state of this cluster over HTTP (common/web).
+  // The first token is that of the key from which this process made its certificate. Returns an
+  // empty vector with certificate files.
   std::vector<std::string> ReadingTokens() const;
 
   // Returns the names of the trusted authorities, for example "Muster run authority 1a2b...". The

@@ -38,7 +38,7 @@ class TaskMeter {
   // For a worker with parameter servers: records the staleness of a push. The staleness is the
   // number of updates by other workers between the pull of the parameters and the push.
   void AddStaleness(double updates);
-  // Counts a generation (a group of members that train together) that this process has formed.
+  // Counts a generation (a period of training with fixed members) that this process has joined.
   void AddGeneration();
   // Counts a complete checkpoint that this process has written.
   void AddCheckpoint();

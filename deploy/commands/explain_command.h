@@ -1,8 +1,8 @@
 // `muster explain DIR [--generation N] [--json]`. Explains in plain sentences why a generation
-// ended, from its flight records. A generation is a group of processes that train together. A
-// flight record is the history of one process's recent activity. See docs/explain.md. Exit code 2:
-// no records were found. Exit code 3: some records are damaged. The command prints an error for
-// each damaged record and uses all other records.
+// ended, from its flight records. A generation is a period of training with fixed members. A flight
+// record is the history of one process's recent activity. See docs/explain.md. Exit code 2: no
+// records were found. Exit code 3: some records are damaged. The command prints an error for each
+// damaged record and uses all other records.
 #pragma once
 
 #include <memory>

@@ -123,8 +123,8 @@ struct LaunchVerdict {
 LaunchVerdict VerdictOf(const LaunchState& state, const LaunchOptions& options = {});
 
 // Returns true if the job continues without `task`: an evaluator that a signal killed, or that
-// exited with code 2 or 138. The lead must be running, no other task may have failed, and nobody
-// may have requested a stop.
+// exited with code 2 or 138. Returns false if the lead has ended, if a task other than an evaluator
+// has failed, or if a stop was requested.
 bool GoesOnWithout(const LaunchState& state, const TaskState& task);
 // Returns true if the process exited with the code for preempted (143).
 bool WasAskedToStop(const ExitReport& report);

@@ -1,6 +1,5 @@
 // The losses of processes and the restarts of a run, for the page of `muster report`. A member is
-// the chief or a worker. A generation is a group of members that train together until one of them
-// is lost. Pure functions.
+// the chief or a worker. A generation is a period of training with fixed members. Pure functions.
 #pragma once
 
 #include <cstdint>

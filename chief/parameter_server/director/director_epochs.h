@@ -69,8 +69,8 @@ class DirectorEpochs {
                 const std::optional<WorkTable::PassResult>& pass, DirectorSituation* now) const;
   // Callbacks run their hooks for the begin of an epoch before the first lease (batch) of that
   // epoch is given out. Returns the number of epochs for which a server has stored a record with
-  // the results of these hooks. Epochs beyond this number may get no lease. Returns nullopt if
-  // there are no callbacks.
+  // the results of these hooks. The chief must not give out leases of epochs beyond this number
+  // yet. Returns nullopt if there are no callbacks.
   std::optional<int64_t> OpenEpochs(const ShardServers& servers);
 
  private:

@@ -77,8 +77,9 @@ class DirectorImpl final : public Director {
 
   // ---- Set before other threads start, and constant afterwards
   DirectorStart start_;
-  // Used by the director's thread, except while CheckpointCutter reads a cut (a consistent copy of
-  // the servers' state). Then only CheckpointCutter's thread uses it.
+  // The pointer is constant, the object is not. The director's thread uses the object. While
+  // CheckpointCutter's thread reads a cut (a consistent copy of the servers' state), only that
+  // thread uses the weights in the object.
   std::unique_ptr<ShardState> state_;
   RunSetup setup_;
   std::unique_ptr<ServerRows> rows_;  // Callbacks look up rows here.

@@ -3,11 +3,11 @@
 //
 //   KIND[=VALUE]@TASK:INDEX[:key=value...]      kill@worker:1:step=30
 //
-// A training process calls Faults::At when it enters a phase of its work (common/base/phase.h). At
-// executes the fault that is due: for example, it kills the process, returns late or throws. A
-// process executes each fault once, except `slow`, which delays every step. A fault that killed a
-// process is not executed again in the restarted process. If the first step of a process is after
-// the step of a fault, the process does not execute this fault.
+// A training process calls Faults::At when it enters a phase of its work (common/base/phase.h).
+// Faults::At then executes the fault that is due: for example, it kills the process, returns late
+// or throws. A process executes each fault once, except `slow`, which delays every step. A fault
+// that killed a process is not executed again in the restarted process. If a fault names a step,
+// and this step is before the first step of a process, the process does not execute the fault.
 #pragma once
 
 #include <functional>
@@ -46,8 +46,8 @@ struct Fault {
   std::string task;            // "worker:1", "worker:*" or "*".
   int64_t step = 0;            // The fault is due at this step or later. 0: at any step.
   std::optional<Phase> phase;  // Absent: Phase::kForward.
-  // The fault is due at one of the calls of At that match `step` and `phase`. `nth` is the number
-  // of this call, counted from 1.
+  // The fault is due at the `nth` call of At for `phase`. Only calls at `step` or later count, from
+  // 1.
   int nth = 1;
   // How long kDelay, kFreeze, kStop and kDiskFull last, and by how much kSlow delays each step. For
   // kStop and kDiskFull, zero means without end.

@@ -1,4 +1,4 @@
-// The NCCL communicator, which is made from an initialized ncclComm_t. Also has functions for
+// Makes the NCCL communicator from an initialized ncclComm_t. This header also has functions for
 // nccl_formation.cc, which initializes the ncclComm_t. Internal to the NCCL module.
 #pragma once
 

@@ -27,9 +27,9 @@ struct RowShape {
   std::vector<RowColumn> columns;
   std::vector<int64_t> begin;  // The position of each column in the format of Export.
   std::vector<RowNote> notes;
-  // `parameter` is the size of the parameter in memory. The other fields refer to the format of
-  // Export. `width` is the size of the parameter, `elements` is the size of a row, and `note_begin`
-  // is the position of the first note.
+  // `parameter` is the size of the parameter in memory. In the format of Export, `width` is the
+  // size of the parameter, `elements` is the size of a row, and `note_begin` is the position of the
+  // first note.
   int64_t width, parameter, elements = 0, note_begin = 0;
 };
 

@@ -31,7 +31,7 @@
 namespace muster {
 
 // Sends the tables of replica `owner` to every process that needs them. All replicas of a
-// generation (a group of processes that train together) construct this object and call Run. The
+// generation (a period of training with fixed members) construct this object and call Run. The
 // constructor and Run communicate with all replicas. Both throw StatusError.
 class TableTransfer {
  public:
@@ -42,7 +42,7 @@ class TableTransfer {
   bool moves() const { return moves_; }
   // Sends the rows, and calls LocalEmbeddings::set_step with `step`. Sets `*whole` to false before
   // rows of this process change, and to true when all rows have arrived. Calls `moment` after each
-  // piece of rows. `moment` may be null.
+  // broadcast of a piece of rows or of counts (see TransferOptions::moment). `moment` may be null.
   void Run(int64_t step, bool* whole, const std::function<void()>& moment);
 
  private:
@@ -50,8 +50,9 @@ class TableTransfer {
   collective::Communicator* const communicator_;
   const int owner_;
   bool moves_ = false, anybody_moves_ = false;
-  // The owner's numbers, indexed by table: rows, updates, and elements of EmbeddingTable::Counted
-  // (keys without a row, and their numbers of updates).
+  // The owner's table sizes, indexed by table: how many rows and updates a table has, and how many
+  // elements EmbeddingTable::Counted returns (two per key without a row: the key and its count of
+  // updates).
   std::vector<int64_t> sizes_, updates_, counted_;
 };
 

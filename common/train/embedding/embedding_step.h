@@ -34,8 +34,8 @@ class LookedUpRows {
  public:
   explicit LookedUpRows(Replica* replica);
   // Returns one tensor for each element of `wanted`: the rows of its keys, on the replica's device.
-  // The shape is that of the keys, followed by the width. (*numbers)[i][j] becomes the index in
-  // keys(table) of key j of wanted[i].
+  // The shape is that of the keys, followed by the width. Let t be the table of wanted[i].
+  // (*numbers)[i][j] becomes the position of the j-th key of wanted[i] in keys(t).
   std::vector<at::Tensor> Lookup(const std::vector<TableKeys>& wanted,
                                  std::vector<std::vector<uint32_t>>* numbers);
   // Returns the distinct keys that were looked up, in the order of their first occurrence.

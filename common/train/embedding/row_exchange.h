@@ -39,10 +39,12 @@ class RowExchange {
   void BeginStep(std::shared_ptr<PrefetchedRows> rows);
   void FinishStep() { prefetched_.reset(); }
   absl::Status Pull(std::span<const RowRead> reads);
-  // Sets the elements of `learning_rates` that belong to the tables. `learning_rates` is indexed by
-  // the servers' optimizer. Then calls `open`, which begins the push, and starts to send the
-  // gradients. No prefetch can be sent in between. If there are no gradients, does nothing and
-  // returns false.
+  // For each table, sets the element of `learning_rates` of the table's optimizer to
+  // RowGradients::learning_rate. `learning_rates` is indexed by the servers' optimizer. Then calls
+  // `open`, which begins the push, and starts to send the gradients. No prefetch can be sent
+  // between the call of `open` and the start of sending. Afterwards fetches pushed rows again if
+  // they were prefetched for later batches. If there are no gradients, does nothing and returns
+  // false.
   bool Push(std::span<const RowGradients> tables, std::span<double> learning_rates,
             const std::function<void()>& open);
 
@@ -53,8 +55,9 @@ class RowExchange {
     std::vector<int> first_chunk;  // Indexed by server: the index of the table's first chunk there.
     int64_t width = 0;
     // Indexed by the table's chunk, as in RowSpread. A pull of rows returns how many updates other
-    // workers have made to the chunk (RowPull::others). The element is the smallest such number
-    // among the pulls that this step uses.
+    // workers have made to the chunk (RowPull::others). `others` holds, for each chunk, the
+    // smallest of these numbers among the pulls that this step uses. nullopt if the step uses no
+    // pull of the chunk.
     std::vector<std::optional<int64_t>> others;
     int servers() const { return static_cast<int>(first_chunk.size()); }
   };

@@ -27,8 +27,8 @@ class LocalGradients final : public GradientSink {
   void OnGradient(int index) override;
   void EndBackward() override;
   void Scale(double factor) override;
-  // All-reduces only the control data. If the communicator was aborted, Finish then returns the
-  // communicator's error.
+  // All-reduces only `control`, if it is defined. With one replica its values stay the same. If the
+  // communicator was aborted, this all-reduce fails, and Finish returns its error.
   void LaunchAll(const at::Tensor& control) override;
   absl::Status Finish(at::Tensor* control) override;
   const std::vector<at::Tensor>& gradients() const override { return gradients_; }
@@ -41,7 +41,8 @@ class LocalGradients final : public GradientSink {
   const std::vector<at::Tensor> parameters_;
   collective::Communicator* const communicator_;
   const int64_t control_capacity_;
-  std::vector<at::Tensor> gradients_;  // Indexed by parameter. Undefined: none since Begin.
+  // Indexed by parameter. A tensor is undefined if its parameter has had no gradient since Begin.
+  std::vector<at::Tensor> gradients_;
   std::vector<bool> fired_;  // Indexed by parameter: true if it has a gradient in this pass.
   at::Tensor control_;       // Undefined before LaunchAll.
   bool launched_ = false;

@@ -2,8 +2,8 @@
 // embedding tables. The main thread constructs the replicas of a process, one after another. After
 // that, only a replica's own thread uses the replica.
 //
-// A generation is a group of processes that train together until one is lost or joins. A replica is
-// attached during a generation: it then has gradient sinks and schedules.
+// A generation is a period of training with fixed members. It ends when a process is lost or joins.
+// A replica is attached during a generation: it then has gradient sinks and schedules.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -28,9 +28,9 @@ struct GatheredTexts {
 absl::StatusOr<GatheredTexts> GatherTexts(collective::Communicator* communicator, at::Device device,
                                           int64_t number, const std::string& text);
 
-// Implement Loop::reduce and Loop::gather. The replicas first compare the operations, and the
-// names, types and shapes of the values. If the replicas differ in any of these, all replicas get
-// the same error. Throw StatusError.
+// These two functions implement Loop::reduce and Loop::gather. The replicas first compare the
+// operations, and the names, types and shapes of the values. If the replicas differ in any of
+// these, all replicas get the same error. Both throw StatusError.
 Nested ReduceOverReplicas(collective::Communicator* communicator, at::Device device, ReduceOp op,
                           const Nested& value, std::optional<int64_t> axis);
 Nested GatherOverReplicas(collective::Communicator* communicator, at::Device device,
