@@ -73,7 +73,7 @@ class TrainingLeases {
   // there is no lease for the worker now, returns false and sets `reason`.
   bool Offer(const proto::NextRequest& request, proto::NextReply* reply, std::string* reason);
   // Returns a number that rises if a call of Take, Start, Offer or set_gate may have changed what
-  // Start and Offer return to other workers. WorkTable counts the changes by Join and Lose.
+  // Start and Offer return to any worker. WorkTable counts the changes by Join, Lose and Adopt.
   uint64_t changes() const { return changes_; }
 
   // ---- After a restart of the chief

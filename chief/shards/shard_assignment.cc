@@ -29,9 +29,10 @@ void ShardAssignment::Ended(int task, uint64_t incarnation) {
     });
 }
 
-void ShardAssignment::Lose(int task, const std::string& why, MonotonicTime now) {
+void ShardAssignment::Lose(int task, std::optional<MonotonicTime> now, const std::string& why) {
   const Placements before = placements_;
   LoseServer(task, &placements_);
+  if (!now) return;
   for (int s = 0; s < size(); ++s) {
     if (before[s].primary != task) continue;
     if (placements_[s].primary >= 0) {
@@ -39,7 +40,7 @@ void ShardAssignment::Lose(int task, const std::string& why, MonotonicTime now) 
                  placements_[s].primary, s);
       continue;
     }
-    unserved_since_[s] = now;
+    unserved_since_[s] = *now;
     if (holders_[s].empty())
       LogWarning("ps {} is lost ({}), and no other server has shard {}: it must be restored", task,
                  why, s);

@@ -1,14 +1,15 @@
 // ShardAssignment is the chief's data about which ps task has which shard. A shard is the part of
 // the variables that one ps task holds. The assignment has the placements of the next view (the
-// primary and the backup of each shard), and for each shard the processes that may still hold it
-// although no task serves it. The rules are those of chief/leases/view_rules.h.
+// primary and the backup of each shard), and for each shard the processes whose copy has every
+// acknowledged update. The rules are those of chief/leases/view_rules.h.
 //
-// ShardServers (shard_servers.h) owns it. It has the processes of the tasks, passes them in, and
-// makes a new view whenever the placements change. ShardAssignment does no I/O. Used by one thread
-// at a time.
+// ShardServers (shard_servers.h) owns it, and passes in the processes of the tasks. Where a call
+// has changed the placements in a way that needs a new view, the caller of ShardServers makes it.
+// ShardAssignment does no I/O. Used by one thread at a time.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -48,8 +49,9 @@ class ShardAssignment {
   // Called when the process has certainly ended, so its state is gone.
   void Ended(int task, uint64_t incarnation);
   // Called when the chief has lost the process of the task. Backups in sync take over the shards of
-  // the task. `why` is for the log.
-  void Lose(int task, const std::string& why, MonotonicTime now);
+  // the task. A shard without such a backup is unserved since `now`. `now` is nullopt before the
+  // first view, when no task serves a shard and there is nothing to log. `why` is for the log.
+  void Lose(int task, std::optional<MonotonicTime> now, const std::string& why);
   // Called when a task has joined with a process that holds the shards `serving`. Returns true if
   // the placements have changed.
   bool Join(int task, const std::set<int>& serving, const ServerProcesses& processes);

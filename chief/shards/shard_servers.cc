@@ -25,8 +25,9 @@ void ShardServers::Admit(const AdmittedMember& member) {
 bool ShardServers::Lose(int task, const std::string& why, MonotonicTime now) {
   servers_[task] = Server();
   ++changes_;
-  assignment_.Lose(task, why, now);
-  return view_.number() != 0;
+  const bool served = view_.number() != 0;
+  assignment_.Lose(task, served ? std::make_optional(now) : std::nullopt, why);
+  return served;
 }
 
 bool ShardServers::Created(int task, proto::CreateReply reply) {
