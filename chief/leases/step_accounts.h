@@ -1,7 +1,8 @@
 // StepAccounts turns the completed leases of a parameter-server job into steps. A lease is a batch
 // that the chief assigned to a worker (lease_table.h). StepAccounts has the sums over the steps of
 // an epoch. For the whole run, it has the number of refused pushes, the number of skipped steps,
-// and the staleness of each worker. WorkTable (work_table.h) owns it. Used by one thread at a time.
+// and the staleness of each worker. TrainingLeases (training_leases.h) owns it. Used by one thread
+// at a time.
 //
 // The staleness of a push is the number of updates by other workers between the pull of the
 // parameters and the push of their gradients.

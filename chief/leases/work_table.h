@@ -1,15 +1,15 @@
 // WorkTable decides what each worker of a parameter-server job does next, and sums up the workers'
 // results. The work of a worker is a training lease (a batch that the chief assigns to it,
-// lease_table.h) or a part of a validation or test pass (evaluation_pass.h). WorkTable reads
-// proto::NextRequest, fills in proto::NextReply and does no I/O. DirectorState owns it. Used by one
-// thread at a time.
+// training_leases.h) or a part of a validation or test pass (evaluation_pass.h). WorkTable itself
+// has the workers: which process each one is, which of its work is void, and what it must still
+// report to a restarted chief. It reads proto::NextRequest, fills in proto::NextReply and does no
+// I/O. DirectorState owns it. Used by one thread at a time.
 //
 // The chief stores its state regularly as a record on the ps tasks (chief_record.h). A restarted
 // chief makes its WorkTable from this record.
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
@@ -22,6 +22,7 @@
 #include "chief/leases/lease_table.h"
 #include "chief/leases/shard_ledger.h"
 #include "chief/leases/step_accounts.h"
+#include "chief/leases/training_leases.h"
 #include "common/checkpoint/checkpoint.h"
 #include "muster/json.h"
 #include "proto/parameter_server.pb.h"
@@ -30,15 +31,8 @@ namespace muster::chief {
 
 class WorkTable {
  public:
-  struct Options {
-    LeaseTable::Options leases;            // `batch` is the batch size of one worker.
-    std::optional<int64_t> max_staleness;  // At least 1. nullopt: no limit. See ClockTable.
-    int workers = 1;                       // The number of workers in the cluster spec.
-    int shards = 0;                        // The number of parts of the variables: one per ps task.
-    // Interval in which workers send images and histograms for TensorBoard. 0: they send none.
-    int64_t summary_every_steps = 0;
-    // The total number of sums that describe the metrics (Metric::width, added over all metrics).
-    size_t metric_sums = 0;
+  struct Options : TrainingLeases::Options {
+    int workers = 1;  // The number of workers in the cluster spec.
   };
   // Training begins or resumes from `state`.
   WorkTable(const Options& options, const checkpoint::TrainingState& state);
@@ -76,55 +70,51 @@ class WorkTable {
   bool Abandoned(int worker) const;
   // Returns a number that rises whenever the result of Answer may change. While the number is the
   // same, a call for which Answer has returned false still has no work.
-  uint64_t changes() const { return changes_; }
+  uint64_t changes() const { return changes_ + training_.changes(); }
 
   // ---- For the Director (chief/parameter_server/director/director.h)
   //
   // Returns the steps completed since the last call, in the order of completion.
-  std::vector<CompletedStep> TakeCompleted();
-  bool has_completed() const { return !completed_.empty(); }
-  LeaseTable::Gate gate() const { return leases_.gate(); }
-  void set_gate(const LeaseTable::Gate& gate) {
-    if (gate == leases_.gate()) return;
-    leases_.set_gate(gate);
-    ++changes_;
-  }
+  std::vector<CompletedStep> TakeCompleted() { return training_.TakeCompleted(); }
+  bool has_completed() const { return training_.has_completed(); }
+  LeaseTable::Gate gate() const { return training_.gate(); }
+  void set_gate(const LeaseTable::Gate& gate) { training_.set_gate(gate); }
   // Returns true if each training lease that was given out is complete, and the table does not wait
   // for workers to report what they did for an earlier chief. The servers then hold the state after
   // a whole number of steps. Parts of a pass may be unfinished, because they do not change the
   // state.
-  bool between_steps() const;
+  bool between_steps() const { return !Adopting() && training_.none_open(); }
   // Returns the names of the workers with unfinished work, such as "worker 1, worker 2". If there
   // are no such workers, but some unfinished work has no worker, returns "a worker that takes a
   // lost one's lease". If there is no unfinished work, returns "nobody".
   std::string OutstandingWorkers() const;
   // Sets the learning rates of the leases that are given out after this call, keyed by optimizer.
   // Called when callbacks have chosen learning rates.
-  void SetRates(std::map<std::string, double> rates) { rates_ = std::move(rates); }
+  void SetRates(std::map<std::string, double> rates) { training_.SetRates(std::move(rates)); }
   // Makes Answer tell workers that the job is done.
   void SetDone() {
     done_ = true;
     ++changes_;
   }
   // Makes every worker pull all parameters with its next lease.
-  void PullAll();
+  void PullAll() { training_.PullAll(); }
   // Returns the training state. If between_steps(), this is the state after the newest completed
   // step. Otherwise the epoch and the offset in the result are those of the next new lease. Does
   // not set the fields for the run id, the job, the versions and the due passes.
-  checkpoint::TrainingState state() const;
-  int64_t steps() const { return leases_.completed(); }
-  bool all_done() const { return leases_.done(); }
-  int64_t repeated_examples() const { return leases_.repeated_examples(); }
-  int64_t refused_pushes() const { return steps_.refused_pushes(); }
+  checkpoint::TrainingState state() const { return training_.state(); }
+  int64_t steps() const { return training_.leases().completed(); }
+  bool all_done() const { return training_.leases().done(); }
+  int64_t repeated_examples() const { return training_.leases().repeated_examples(); }
+  int64_t refused_pushes() const { return training_.steps().refused_pushes(); }
   // Returns how often a worker was lost while it may have been computing a lease. The servers may
   // have applied a part of this lease's push, all of it, or nothing.
-  int64_t torn_pushes() const { return torn_pushes_; }
+  int64_t torn_pushes() const { return training_.torn_pushes(); }
   // Returns the counts of the updates of each shard (the part of the variables on one ps task), and
   // of the lost updates among them.
-  ShardLedger& ledger() { return ledger_; }
-  const ShardLedger& ledger() const { return ledger_; }
-  const std::map<int, StalenessRecord>& staleness() const { return steps_.staleness(); }
-  int64_t batches_per_epoch() const { return leases_.batches_per_epoch(); }
+  ShardLedger& ledger() { return training_.ledger(); }
+  const ShardLedger& ledger() const { return training_.ledger(); }
+  const std::map<int, StalenessRecord>& staleness() const { return training_.steps().staleness(); }
+  int64_t batches_per_epoch() const { return training_.leases().batches_per_epoch(); }
 
   // ---- Validation and test passes. StartPass REQUIRES between_steps().
   void StartPass(int split, int64_t examples, int64_t batch);
@@ -135,7 +125,7 @@ class WorkTable {
   proto::Shown TakeShownInPass() { return pass_->TakeShown(); }  // REQUIRES: pass() has a value.
 
   // ---- For a restarted chief
-  Json ToRecord() const;
+  Json ToRecord() const { return training_.ToRecord(/*recovering=*/from_record_); }
   // Makes a table from ToRecord() of an earlier chief. The caller first calls SetWorker for each
   // worker and then FinishRecovery. The table leases nothing until all workers for which
   // `returning` was true have reported their work. Returns DataError if the record belongs to
@@ -151,7 +141,7 @@ class WorkTable {
   // Called after a restart if a server has received a push for lease `lease`. The earlier chief has
   // then given out this lease and all leases with lower ids. If the record lacks some of these
   // leases, they become leases that no worker holds.
-  void Reach(int64_t lease) { leases_.Reach(lease); }
+  void Reach(int64_t lease) { training_.Reach(lease); }
   // Returns a number that rises with each important change: when a process becomes a worker, and
   // when the table takes back a lease of a lost worker. After such a change, no lease may be given
   // out until a server has stored a record that contains the change. Otherwise a restarted chief
@@ -162,7 +152,6 @@ class WorkTable {
   struct Worker {
     uint64_t incarnation = 0;
     bool alive = false, returning = false, reported = false;
-    bool pull = true;  // True if the worker must pull all parameters with its next lease.
     // True if the worker's current work is void. The next call of Take for this worker ignores the
     // results in the request, and adds the leases that the request names to `lost`. It then sets
     // `work_invalid` to false.
@@ -176,28 +165,18 @@ class WorkTable {
 
   // Returns whether the table waits for reports after a restart of the chief.
   bool Adopting() const;
-  void TakeBatch(int worker, const proto::BatchDone& done);
-  void TakeHeld(int worker, int64_t id);
   bool Holds(int worker, int64_t id) const;
   bool AnswerLost(const proto::NextRequest& request, proto::NextReply* reply);
   bool AnswerStart(const proto::NextRequest& request, proto::NextReply* reply);
   bool AnswerPart(const proto::NextRequest& request, proto::NextReply* reply);
-  bool AnswerLease(const proto::NextRequest& request, proto::NextReply* reply);
-  void Offer(int worker, const Lease& lease, proto::Lease* offer);
 
   const Options options_;
-  LeaseTable leases_;
-  ClockTable clocks_;
-  ShardLedger ledger_;
-  StepAccounts steps_;
+  TrainingLeases training_;
   std::map<int, Worker> workers_;
   std::optional<EvaluationPass> pass_;
-  std::deque<CompletedStep> completed_;
   bool done_ = false;
-  std::map<std::string, double> rates_;
   // True if the table was made from a record, and some workers may still have to report.
   bool from_record_ = false;
-  int64_t torn_pushes_ = 0;
   uint64_t revision_ = 0, changes_ = 1;
 };
 

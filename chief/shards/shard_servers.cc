@@ -12,54 +12,22 @@ namespace muster::chief {
 namespace {
 
 constexpr Duration kBeat = std::chrono::seconds(1);
-// This time is well below the time after which a push fails for lack of a new view.
-constexpr Duration kMaxWithBackup = std::chrono::seconds(60);
 
 }  // namespace
 
 // ---- Processes
 
-// The previous process of the task has ended, or is refused for good.
 void ShardServers::Admit(const AdmittedMember& member) {
-  const int task = member.task.index;
-  for (Holders& holders : holders_)
-    std::erase_if(holders, [&](const auto& holder) {
-      return holder.first == task && holder.second != member.incarnation;
-    });
-  servers_[task].member = member;
-}
-
-void ShardServers::Ended(int task, uint64_t incarnation) {
-  for (Holders& holders : holders_)
-    std::erase_if(holders, [&](const auto& holder) {
-      return holder.first == task && holder.second == incarnation;
-    });
+  assignment_.Admit(member.task.index, member.incarnation);
+  servers_[member.task.index].member = member;
 }
 
 bool ShardServers::Lose(int task, const std::string& why, MonotonicTime now) {
   servers_[task] = Server();
   ++changes_;
-  const Placements before = placements_;
-  LoseServer(task, &placements_);
-  if (view_.number() == 0) return false;
-  for (size_t s = 0; s < placements_.size(); ++s) {
-    if (before[s].primary != task) continue;
-    if (placements_[s].primary >= 0) {
-      LogWarning("ps {} is lost ({}): its backup on ps {} takes over shard {}", task, why,
-                 placements_[s].primary, s);
-      continue;
-    }
-    unserved_since_[s] = now;
-    if (holders_[s].empty())
-      LogWarning("ps {} is lost ({}), and no other server has shard {}: it must be restored", task,
-                 why, s);
-    else
-      LogWarning(
-          "ps {} is lost ({}), and no other server has shard {}: the chief waits for {} to return "
-          "with it, {:g} s at the most (timeouts.rejoin)",
-          task, why, s, Describe(holders_[s]), Seconds(rejoin_));
-  }
-  return true;
+  const bool served = view_.number() != 0;
+  assignment_.Lose(task, served ? std::make_optional(now) : std::nullopt, why);
+  return served;
 }
 
 bool ShardServers::Created(int task, proto::CreateReply reply) {
@@ -67,32 +35,8 @@ bool ShardServers::Created(int task, proto::CreateReply reply) {
   server.created = true;
   server.holds = std::move(reply);
   if (view_.number() == 0) return false;
-  const bool taken = TakeHeld(task, {server.holds.serving().begin(), server.holds.serving().end()});
-  // The task's state of other shards is outdated, because it was not in the views since.
-  return AddBackups(present(), copies_, &placements_) || taken;
-}
-
-// Uses the task's state of shards that no task serves.
-bool ShardServers::TakeHeld(int task, const std::set<int>& serving) {
-  bool taken = false;
-  for (int s = 0; s < size(); ++s) {
-    if (placements_[s].primary >= 0 || !holders_[s].contains(task)) continue;
-    if (!serving.contains(s)) {
-      holders_[s].erase(task);  // A view has made the task drop the shard.
-      continue;
-    }
-    chief::Restored(s, task, &placements_);
-    LogInfo("ps {} returned with shard {}: no update of it is lost", task, s);
-    taken = true;
-  }
-  return taken;
-}
-
-void ShardServers::SetHolders(int shard) {
-  const ShardPlacement& place = placements_[shard];
-  if (place.primary < 0) return;
-  holders_[shard] = {{place.primary, member(place.primary).incarnation}};
-  if (place.in_sync) holders_[shard][place.backup] = member(place.backup).incarnation;
+  return assignment_.Join(task, {server.holds.serving().begin(), server.holds.serving().end()},
+                          processes());
 }
 
 ShardServers::Change ShardServers::HandleBeat(int task, const proto::BeatReply& reply) {
@@ -105,34 +49,7 @@ ShardServers::Change ShardServers::HandleBeat(int task, const proto::BeatReply& 
     server.tables[counts.variable()] = {counts.rows(), counts.bytes(),     counts.lookups(),
                                         counts.hits(), counts.evictions(), counts.refused()};
   if (reply.view() != view_.number()) return Change::kNone;
-  bool changed = false;
-  for (const int shard : reply.synced()) {
-    if (!Synced(task, shard, &placements_)) continue;
-    SetHolders(shard);
-    changed = true;
-    LogInfo("ps {} is backup of shard {} again", placements_[shard].backup, shard);
-  }
-  const bool taken = TakeHeld(task, {reply.serving().begin(), reply.serving().end()});
-  if (taken) AddBackups(present(), copies_, &placements_);
-  if (DropBackups(task, reply) || taken) return Change::kView;
-  // No new view is needed, because the primary already knows that its backup is in sync. Only the
-  // record must include the change.
-  return changed ? Change::kRecord : Change::kNone;
-}
-
-// Handles a broken link between a primary and its backup while both tasks send heartbeats.
-bool ShardServers::DropBackups(int task, const proto::BeatReply& reply) {
-  const Duration most = std::min(heartbeat_, kMaxWithBackup);
-  bool changed = false;
-  for (const auto& [shard, seconds] : reply.waiting()) {
-    if (seconds < Seconds(most) || !CanDropBackup(task, shard, &placements_)) continue;
-    changed = true;
-    LogWarning(
-        "ps {} has waited {:.1f} s for ps {}, the backup of shard {}: it continues without this "
-        "backup until the backup is up to date again",
-        task, seconds, placements_[shard].backup, shard);
-  }
-  return changed;
+  return assignment_.HandleBeat(task, reply, processes());
 }
 
 Present ShardServers::present() const {
@@ -140,6 +57,12 @@ Present ShardServers::present() const {
   for (int task = 0; task < size(); ++task)
     if (IsPresent(task)) present.insert(task);
   return present;
+}
+
+ServerProcesses ShardServers::processes() const {
+  ServerProcesses processes{.present = present()};
+  for (const Server& server : servers_) processes.incarnations.push_back(server.member.incarnation);
+  return processes;
 }
 
 bool ShardServers::SomeHaveReturned() const {
@@ -244,14 +167,14 @@ void ShardServers::NewView(uint64_t number, std::string ticket, const ShardLedge
   view_.Clear();
   view_.set_number(number);
   view_.set_ticket(std::move(ticket));
-  for (size_t s = 0; s < placements_.size(); ++s) {
-    const ShardPlacement& shard = placements_[s];
+  for (int s = 0; s < size(); ++s) {
+    const ShardPlacement& shard = placements()[s];
     proto::ShardPlace& place = *view_.add_shards();
-    place.set_shard(static_cast<int>(s));
+    place.set_shard(s);
     place.set_primary(shard.primary);
     place.set_backup(shard.backup);
     place.set_backup_in_sync(shard.in_sync);
-    if (ledger != nullptr) place.set_restored(ledger->restored(static_cast<int>(s)));
+    if (ledger != nullptr) place.set_restored(ledger->restored(s));
     if (shard.primary >= 0) {
       place.set_primary_address(servers_[shard.primary].member.data_address);
       place.set_primary_host_id(servers_[shard.primary].member.host_id);
@@ -267,13 +190,14 @@ void ShardServers::CheckView() {
   for (const Server& server : servers_)
     if (server.present() && server.view < view_.number()) return;
   current_view_ = view_.number();
-  for (int s = 0; s < size(); ++s) SetHolders(s);
-  LogInfo("view {}.{}: {}", current_view_ >> 32, current_view_ & 0xffffffff, Describe(placements_));
+  assignment_.UseView(processes());
+  LogInfo("view {}.{}: {}", current_view_ >> 32, current_view_ & 0xffffffff,
+          Describe(placements()));
 }
 
 std::string ShardServers::WhyClosed(int worker) const {
-  for (size_t s = 0; s < placements_.size(); ++s)
-    if (placements_[s].primary < 0) return fmt::format("nobody serves shard {} yet", s);
+  for (int s = 0; s < size(); ++s)
+    if (placements()[s].primary < 0) return fmt::format("nobody serves shard {} yet", s);
   const auto since = worker_since_.find(worker);
   for (int task = 0; task < size(); ++task) {
     const Server& server = servers_[task];
@@ -287,36 +211,9 @@ std::string ShardServers::WhyClosed(int worker) const {
 
 // ---- Shards
 
-std::vector<std::pair<int, int>> ShardServers::TakeUnserved(MonotonicTime now) {
-  std::vector<std::pair<int, int>> targets;
-  const Present there = present();
-  Placements wanted = placements_;
-  for (const auto& [shard, task] : ToRestore(placements_, there, copies_)) {
-    if (!MustRestore(holders_[shard], unserved_since_[shard], rejoin_, now)) continue;
-    if (!holders_[shard].empty())
-      LogWarning("{} did not come back with shard {} within {:g} s (timeouts.rejoin)",
-                 Describe(holders_[shard]), shard, Seconds(rejoin_));
-    holders_[shard].clear();
-    chief::Restored(shard, task, &wanted);
-  }
-  AddBackups(there, copies_, &wanted);
-  for (int s = 0; s < size(); ++s) {
-    if (placements_[s].primary >= 0) continue;
-    if (wanted[s].primary >= 0) targets.emplace_back(s, wanted[s].primary);
-    if (wanted[s].backup >= 0) targets.emplace_back(s, wanted[s].backup);
-  }
-  return targets;
-}
-
 void ShardServers::Restored(const std::vector<std::pair<int, int>>& targets) {
   ++changes_;
-  for (const auto& [shard, task] : targets) {
-    if (placements_[shard].primary < 0)
-      chief::Restored(shard, task, &placements_);
-    else if (placements_[shard].primary != task)
-      placements_[shard] = {placements_[shard].primary, task, true};
-    SetHolders(shard);
-  }
+  assignment_.Restored(targets, processes());
 }
 
 int64_t ShardServers::newest_lease() const {
@@ -357,17 +254,8 @@ Placements ShardServers::PlacementsIn(const ChiefRecord& record) const {
   return held;
 }
 
-std::vector<Holders> ShardServers::awaited() const {
-  std::vector<Holders> awaited = holders_;
-  for (int s = 0; s < size(); ++s)
-    if (placements_[s].primary >= 0) awaited[s].clear();
-  return awaited;
-}
-
 void ShardServers::Adopt(const ChiefRecord& record) {
-  placements_ = PlacementsIn(record);
-  for (int s = 0; s < size(); ++s) SetHolders(s);
-  AddBackups(present(), copies_, &placements_);
+  assignment_.Adopt(PlacementsIn(record), processes());
 }
 
 std::map<int, push_pull::TableStatistics> ShardServers::tables() const {

@@ -1,7 +1,8 @@
 // ShardServers is the chief's data about the ps tasks. A shard is the part of the variables that
 // one ps task holds. A view is a numbered assignment of shards to ps tasks: the primary serves the
-// workers, and the backup has a copy (chief/leases/view_rules.h). The record is the state of the
-// chief from which a restarted chief continues (chief/leases/chief_record.h).
+// workers, and the backup has a copy (chief/leases/view_rules.h). Which task has which shard is the
+// matter of ShardAssignment (shard_assignment.h). The record is the state of the chief from which a
+// restarted chief continues (chief/leases/chief_record.h).
 //
 // The chief sends three things to each ps task: the list of workers, the record, and the view. Each
 // change of one of them is a new version. ShardServers knows which versions a task has received,
@@ -23,6 +24,7 @@
 #include "chief/leases/chief_record.h"
 #include "chief/leases/shard_ledger.h"
 #include "chief/leases/view_rules.h"
+#include "chief/shards/shard_assignment.h"
 #include "common/base/clock.h"
 #include "common/push_pull/rows/table_statistics.h"
 #include "common/rpc/retry.h"
@@ -46,16 +48,14 @@ struct ServerCall {
 
 class ShardServers {
  public:
-  explicit ShardServers(int servers)
-      : servers_(servers), placements_(servers), holders_(servers), unserved_since_(servers) {}
+  explicit ShardServers(int servers) : servers_(servers), assignment_(servers) {}
   // Sets the number of copies of each shard. Called before the first call of Created.
-  void SetCopies(int64_t copies) { copies_ = static_cast<int>(copies); }
+  void SetCopies(int64_t copies) { assignment_.SetCopies(copies); }
   // A primary waits up to `heartbeat`, but at most a minute, for an unreachable backup. It then
   // continues without the backup. If no task serves a shard, the chief waits up to `rejoin` for a
   // process that holds it, and then restores the shard from an older state.
   void SetPatience(Duration heartbeat, Duration rejoin) {
-    heartbeat_ = heartbeat;
-    rejoin_ = rejoin;
+    assignment_.SetPatience(heartbeat, rejoin);
   }
 
   // ---- Processes
@@ -67,12 +67,12 @@ class ShardServers {
   bool Lose(int task, const std::string& why, MonotonicTime now);
   // Called when the process has certainly ended, so its state is gone. May be called before or
   // after Lose.
-  void Ended(int task, uint64_t incarnation);
+  void Ended(int task, uint64_t incarnation) { assignment_.Ended(task, incarnation); }
   // Called when the task has answered a call of kind kCreate.
   bool Created(int task, proto::CreateReply reply);
   // The objects that the caller must make anew after HandleBeat: none, the record, or the view and
   // the record.
-  enum class Change { kNone, kRecord, kView };
+  using Change = ShardAssignment::Change;
   // Called when the task has answered a call of kind kBeat.
   Change HandleBeat(int task, const proto::BeatReply& reply);
 
@@ -128,18 +128,20 @@ class ShardServers {
   uint64_t current_view() const { return current_view_; }
   bool all_have_view() const { return current_view_ == view_.number(); }
   // Returns whether each shard has a primary and all present tasks have the newest view.
-  bool Settled() const { return view_.number() != 0 && all_have_view() && Complete(placements_); }
+  bool Settled() const { return view_.number() != 0 && all_have_view() && Complete(placements()); }
   // Returns why the chief must not give a lease to the worker now, "" if the chief may do so.
   std::string WhyClosed(int worker) const;
 
   // ---- Shards
-  const Placements& placements() const { return placements_; }
+  const Placements& placements() const { return assignment_.placements(); }
   // Returns the copies of shards that the caller must now fill from an older state. Each copy is
   // given as (shard, task). The result contains only shards that no task serves. It contains such a
   // shard once no process with the shard can return, or once the wait for such a process (`rejoin`)
   // is over. The primary of a shard comes before its backup. After this call, the chief no longer
   // waits for processes that hold these shards.
-  std::vector<std::pair<int, int>> TakeUnserved(MonotonicTime now);
+  std::vector<std::pair<int, int>> TakeUnserved(MonotonicTime now) {
+    return assignment_.TakeUnserved(present(), now);
+  }
   // Called when the caller has filled the copies that TakeUnserved returned.
   void Restored(const std::vector<std::pair<int, int>>& targets);
   // Each task that joins reports the highest lease id for which it has received a push or a part of
@@ -154,7 +156,7 @@ class ShardServers {
   // ChiefRecord::awaited the primary if the process is present and holds the shard.
   Placements PlacementsIn(const ChiefRecord& record) const;
   // Returns ChiefRecord::awaited: for each shard without a primary, the processes that hold it.
-  std::vector<Holders> awaited() const;
+  std::vector<Holders> awaited() const { return assignment_.awaited(); }
   // Continues with the placements of an earlier chief.
   void Adopt(const ChiefRecord& record);
 
@@ -179,20 +181,11 @@ class ShardServers {
     bool present() const { return member.incarnation != 0 && created; }
   };
 
-  void SetHolders(int shard);
-  bool TakeHeld(int task, const std::set<int>& serving);
-  bool DropBackups(int task, const proto::BeatReply& reply);
+  ServerProcesses processes() const;
   void CheckView();
 
-  int copies_ = 1;
-  Duration heartbeat_ = std::chrono::seconds(60), rejoin_ = std::chrono::minutes(10);
   std::vector<Server> servers_;
-  Placements placements_;
-  // Indexed by shard: the processes whose copy of the shard includes every update that was
-  // acknowledged to a worker. In the last view that workers may know, these processes are the
-  // primary, and also the backup if it is in sync. (No update was acknowledged in a later view.)
-  std::vector<Holders> holders_;
-  std::vector<MonotonicTime> unserved_since_;  // Indexed by shard.
+  ShardAssignment assignment_;
   std::map<int, uint64_t> workers_;
   uint64_t workers_version_ = 0;
   // Maps a worker to the first version of workers_ that includes the worker.

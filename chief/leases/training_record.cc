@@ -1,52 +1,16 @@
-// The chief's record of its WorkTable. A restarted chief completes the record with the reports of
-// workers.
+// The record of TrainingLeases. A restarted chief completes the record with the reports of workers.
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <exception>
 #include <limits>
 
-#include "chief/leases/work_table.h"
+#include "chief/leases/evaluation_pass.h"
+#include "chief/leases/training_leases.h"
 #include "common/base/json/json_integer.h"
 #include "muster/status.h"
 
 namespace muster::chief {
-
-bool WorkTable::Adopting() const {
-  return from_record_ && std::any_of(workers_.begin(), workers_.end(), [](const auto& worker) {
-           return worker.second.alive && worker.second.unreported();
-         });
-}
-
-void WorkTable::TakeHeld(int worker, int64_t id) {
-  if (id <= 0 || EvaluationPass::IsPart(id)) return;
-  if (leases_.Reach(id)) leases_.Adopt(worker, id);
-}
-
-void WorkTable::FinishRecovery() {
-  if (!from_record_ || Adopting()) return;
-  from_record_ = false;
-  revision_ += !leases_.returned().empty();
-  ++changes_;
-}
-
-std::string WorkTable::WorkersNotReported() const {
-  std::string text;
-  for (const auto& [index, worker] : workers_)
-    if (from_record_ && worker.alive && worker.unreported())
-      text += fmt::format("{}worker {}", text.empty() ? "" : ", ", index);
-  return text;
-}
-
-void WorkTable::AbandonRecovery() {
-  for (auto& [index, worker] : workers_) {
-    if (from_record_ && worker.alive && worker.unreported()) worker.work_invalid = true;
-    worker.returning = false;
-  }
-  FinishRecovery();
-}
-
-// ---- As JSON
-
 namespace {
 
 Json LeaseToJson(const Lease& lease) {
@@ -97,12 +61,18 @@ bool Fits(const LeaseTable::Record& record, const LeaseTable::Options& options) 
 
 }  // namespace
 
-Json WorkTable::ToRecord() const {
+bool TrainingLeases::Adopt(int worker, int64_t id) {
+  if (id <= 0 || EvaluationPass::IsPart(id) || !leases_.Reach(id)) return false;
+  leases_.Adopt(worker, id);
+  return true;
+}
+
+Json TrainingLeases::ToRecord(bool recovering) const {
   LeaseTable::Record leases = leases_.ToRecord();
   // Counts returned leases as repeated, because they will be handed out again, perhaps before the
   // next record.
   for (const Lease& lease : leases_.returned()) {
-    if (from_record_) break;
+    if (recovering) break;
     ++leases.repeated;
     leases.repeated_examples += lease.examples();
   }
@@ -114,26 +84,23 @@ Json WorkTable::ToRecord() const {
   return record;
 }
 
-absl::StatusOr<std::unique_ptr<WorkTable>> WorkTable::FromRecord(const Options& options,
-                                                                 const Json& json) {
-  auto table = std::make_unique<WorkTable>(options, checkpoint::TrainingState());
+absl::Status TrainingLeases::Read(const Json& json) {
   try {
     const LeaseTable::Record record = LeasesFromJson(json);
-    if (json.at("batch") != options.leases.batch)
+    if (json.at("batch") != options_.leases.batch)
       return DataError("the servers' record of leases was made with another batch size");
-    if (!Fits(record, options.leases))
+    if (!Fits(record, options_.leases))
       return DataError("the servers' record of leases is of other epochs than this job's");
-    table->leases_ = LeaseTable::FromRecord(options.leases, record);
-    table->torn_pushes_ = JsonIntegerOr(json, "torn_pushes", int64_t{0});
-    MUSTER_RETURN_IF_ERROR(table->steps_.Read(json));
+    leases_ = LeaseTable::FromRecord(options_.leases, record);
+    torn_pushes_ = JsonIntegerOr(json, "torn_pushes", int64_t{0});
+    MUSTER_RETURN_IF_ERROR(steps_.Read(json));
     if (!HoldsInt64(json.at("ledger")))
       return DataError("the servers' record of pushes holds numbers that are no integers");
-    table->ledger_ = ShardLedger::FromRecord(options.shards, json.at("ledger"));
+    ledger_ = ShardLedger::FromRecord(options_.shards, json.at("ledger"));
   } catch (const std::exception& error) {
     return DataError(fmt::format("the servers' record of leases cannot be read: {}", error.what()));
   }
-  table->from_record_ = true;
-  return table;
+  return absl::OkStatus();
 }
 
 }  // namespace muster::chief
