@@ -3,6 +3,7 @@
 With tables that are capped at a tenth of their keys, too: bench/capped_table.py is the long run of that.
 """
 import pathlib
+import statistics
 import time
 import unittest
 
@@ -80,15 +81,17 @@ class Recommender(ClusterTest):
             samples = self.run_sampled(self.clicks(name, embeddings=limits, **served))
             reached[name] = self.auc()[0]
             sizes[name] = result(self.model_dir)["embeddings"].values()
-            grown[name] = max(samples) - samples[len(samples) // 3]
+            third = len(samples) // 3
+            # Buffers of messages come and go: medians.
+            grown[name] = statistics.median(samples[2 * third:]) - statistics.median(samples[third:2 * third])
         for table in sizes["capped"]:
             self.assertLessEqual(table["rows"], keys // 10)
             self.assertGreater(table["evictions"], 10 * table["rows"])
         self.assertGreater(min(table["rows"] for table in sizes["all"]), keys // 2)
         # That a tenth cannot hold all: docs/recommender.md has what it costs.
         self.assertGreater(reached["capped"], 0.985 * reached["all"])
-        self.assertGreater(grown["all"], 10e6, grown)
-        self.assertLess(grown["capped"], 3e6, grown)
+        self.assertGreater(grown["all"], 5e6, grown)
+        self.assertLess(grown["capped"], grown["all"] / 5, grown)
 
 
 if __name__ == "__main__":
