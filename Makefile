@@ -123,11 +123,11 @@ tensorboard: bootstrap
 test: build
 	@ctest --test-dir $(BUILD) -j$(TEST_JOBS) --output-on-failure
 
-# Without the cases that wait for seconds by nature (docs/testing.md#labels).
+# Without the cases that wait for seconds by nature (docs/testing.md#labels). More than two for each core: they wait most of the time.
 .PHONY: test-unit
 test-unit: bootstrap-test $(BUILD)/tests/CTestTestfile.cmake
 	@$(COMPILE) --target unit_tests
-	@ctest --test-dir $(BUILD) -L '^unit$$' -LE '^slow$$' -j$(JOBS) --output-on-failure
+	@ctest --test-dir $(BUILD) -L '^unit$$' -LE '^slow$$' -j$(shell expr 2 \* $(JOBS) + 1) --output-on-failure
 
 # Each parser of what comes from outside, for so many minutes (docs/fuzzing.md). All are run, also where one finds something.
 MINUTES ?= 10

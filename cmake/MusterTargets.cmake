@@ -35,15 +35,16 @@ function(muster_allocator target)
   endif()
 endfunction()
 
-# muster_test(NAME SOURCES... DEPENDS... [LABEL unit] [TIMEOUT s] [CASES] [SLOW CASE...]): a GoogleTest binary. All its cases are
-# one ctest entry, LABEL.NAME: to start a program takes longer than most cases. Cases that wait for seconds by nature are named
-# after SLOW; they are another entry, LABEL.NAME.slow, with the label `slow` besides. CASES: one entry for each case, by its name,
-# so that ctest counts those that skip themselves.
+# muster_test(NAME SOURCES... DEPENDS... [LABEL unit] [TIMEOUT s] [SHARDS n | CASES] [SLOW CASE...]): a GoogleTest binary. All its
+# cases are one ctest entry, LABEL.NAME: to start a program takes longer than most cases. SHARDS: they are n entries, LABEL.NAME.1
+# and so on, which run side by side. Cases that wait for seconds by nature are named after SLOW; they are another entry,
+# LABEL.NAME.slow, with the label `slow` besides. CASES: one entry for each case, by its name, so that ctest counts those that skip
+# themselves.
 function(muster_test name)
   if(NOT BUILD_TESTING)
     return()
   endif()
-  cmake_parse_arguments(PARSE_ARGV 1 ARG "CASES" "TIMEOUT;LABEL" "SOURCES;DEPENDS;SLOW")
+  cmake_parse_arguments(PARSE_ARGV 1 ARG "CASES" "TIMEOUT;LABEL;SHARDS" "SOURCES;DEPENDS;SLOW")
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 480)
   endif()
@@ -68,8 +69,17 @@ function(muster_test name)
     return()
   endif()
   list(JOIN ARG_SLOW ":" cases)
-  add_test(NAME ${ARG_LABEL}.${name} COMMAND ${name} --gtest_filter=-${cases})
-  set_tests_properties(${ARG_LABEL}.${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS ${ARG_LABEL})
+  if(ARG_SHARDS)
+    foreach(shard RANGE 1 ${ARG_SHARDS})
+      math(EXPR index "${shard} - 1")
+      add_test(NAME ${ARG_LABEL}.${name}.${shard} COMMAND ${name} --gtest_filter=-${cases})
+      set_tests_properties(${ARG_LABEL}.${name}.${shard} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS ${ARG_LABEL}
+        ENVIRONMENT "GTEST_TOTAL_SHARDS=${ARG_SHARDS};GTEST_SHARD_INDEX=${index}")
+    endforeach()
+  else()
+    add_test(NAME ${ARG_LABEL}.${name} COMMAND ${name} --gtest_filter=-${cases})
+    set_tests_properties(${ARG_LABEL}.${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS ${ARG_LABEL})
+  endif()
   if(ARG_SLOW)
     add_test(NAME ${ARG_LABEL}.${name}.slow COMMAND ${name} --gtest_filter=${cases})
     # A filter that no case matches would pass.

@@ -180,7 +180,7 @@ void AllReduceOfEveryTypeOpAndSmallSize(ContractRank& rank) {
 }
 
 void AllReduceOfLargeBuffers(ContractRank& rank) {
-  CheckAllReduce(rank, 10'000'000, DataType::kFloat32, ReduceOp::kSum);
+  CheckAllReduce(rank, 2'500'001, DataType::kFloat32, ReduceOp::kSum);
   CheckAllReduce(rank, 1'000'003, DataType::kBFloat16, ReduceOp::kMean);
 }
 
