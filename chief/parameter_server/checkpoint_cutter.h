@@ -52,7 +52,7 @@ class CheckpointCutter {
  public:
   // `layout`, `state`, `links` and `sink` must outlive this object. `sink` is null if the job
   // writes no checkpoints. Between Begin and Take, only the thread of CheckpointCutter may use
-  // `state`. The thread calls `on_read` when it has finished.
+  // the weights in `state`. The thread calls `on_read` when it has finished.
   CheckpointCutter(const push_pull::Layout& layout, ShardState* state, ServerLinks* links,
                    CheckpointSink* sink, std::function<void()> on_read);
   ~CheckpointCutter();

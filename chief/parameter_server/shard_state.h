@@ -32,7 +32,8 @@ struct StateFiles {
   checkpoint::RowSources rows;  // The rows of embedding tables.
 };
 
-// Used by one thread at a time, except that several calls of Encode and Decode may run in parallel.
+// One thread at a time uses the replica's weights, except that several calls of Encode and Decode
+// may run in parallel. Functions that do not use these weights may be called at the same time.
 class ShardState {
  public:
   virtual ~ShardState() = default;
