@@ -58,11 +58,11 @@ bootstrap-test:
 
 # Without the tests, which need more to be installed. A folder that has them keeps them.
 $(BUILD)/build.ninja: | bootstrap
-	@echo "configuring and building Muster: a few minutes the first time"
+	@echo "configuring and building Muster: on two cores some 18 minutes the first time"
 	@cmake --preset $(PRESET) --log-level=WARNING -DBUILD_TESTING=OFF >/dev/null
 
 $(BUILD)/tests/CTestTestfile.cmake: | bootstrap-test
-	@echo "configuring and building Muster and its tests: many minutes the first time"
+	@echo "configuring and building Muster and its tests: on two cores some 40 minutes the first time"
 	@cmake --preset $(PRESET) --log-level=WARNING -DBUILD_TESTING=ON >/dev/null
 
 build: bootstrap-test $(BUILD)/tests/CTestTestfile.cmake
