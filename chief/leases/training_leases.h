@@ -55,7 +55,7 @@ class TrainingLeases {
   // Adds to `workers` the workers that hold leases. Returns true if there are open leases that no
   // worker holds.
   bool AddOutstanding(std::set<int>* workers) const;
-  bool none_open() const { return leases_.held().empty() && leases_.returned().empty(); }
+  bool none_open() const { return leases_.held().empty() && !has_returned(); }
   // Returns whether there are open leases that no worker holds.
   bool has_returned() const { return !leases_.returned().empty(); }
   // Makes every worker pull all parameters with its next lease.

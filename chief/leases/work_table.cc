@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <utility>
 
 #include "common/train/shown.h"
@@ -35,6 +34,11 @@ absl::Status CheckReport(const proto::NextRequest& request, size_t metric_sums) 
   for (const proto::EvaluationDone& done : request.evaluated())
     MUSTER_RETURN_IF_ERROR(CheckShown(done.shown()));
   return absl::OkStatus();
+}
+
+// Returns "worker 1, worker 2".
+std::string NamesOf(const std::set<int>& workers) {
+  return workers.empty() ? "" : fmt::format("worker {}", fmt::join(workers, ", worker "));
 }
 
 }  // namespace
@@ -182,10 +186,8 @@ std::string WorkTable::OutstandingWorkers() const {
   std::set<int> out;
   bool nobodys = training_.AddOutstanding(&out);
   if (pass_ && pass_->AddOutstanding(&out)) nobodys = true;
-  for (const auto& [index, worker] : workers_)
-    if (from_record_ && worker.alive && worker.unreported()) out.insert(index);
-  std::string text;
-  for (const int worker : out) text += fmt::format("{}worker {}", text.empty() ? "" : ", ", worker);
+  out.merge(NotReported());
+  std::string text = NamesOf(out);
   if (nobodys) text += text.empty() ? "a worker that takes a lost one's lease" : "";
   return text.empty() ? "nobody" : text;
 }
@@ -215,10 +217,12 @@ std::optional<WorkTable::PassResult> WorkTable::pass() const {
 
 // ---- For a restarted chief
 
-bool WorkTable::Adopting() const {
-  return from_record_ && std::any_of(workers_.begin(), workers_.end(), [](const auto& worker) {
-           return worker.second.alive && worker.second.unreported();
-         });
+std::set<int> WorkTable::NotReported() const {
+  std::set<int> workers;
+  if (!from_record_) return workers;
+  for (const auto& [index, worker] : workers_)
+    if (worker.alive && worker.unreported()) workers.insert(index);
+  return workers;
 }
 
 absl::StatusOr<std::unique_ptr<WorkTable>> WorkTable::FromRecord(const Options& options,
@@ -236,19 +240,11 @@ void WorkTable::FinishRecovery() {
   ++changes_;
 }
 
-std::string WorkTable::WorkersNotReported() const {
-  std::string text;
-  for (const auto& [index, worker] : workers_)
-    if (from_record_ && worker.alive && worker.unreported())
-      text += fmt::format("{}worker {}", text.empty() ? "" : ", ", index);
-  return text;
-}
+std::string WorkTable::WorkersNotReported() const { return NamesOf(NotReported()); }
 
 void WorkTable::AbandonRecovery() {
-  for (auto& [index, worker] : workers_) {
-    if (from_record_ && worker.alive && worker.unreported()) worker.work_invalid = true;
-    worker.returning = false;
-  }
+  for (const int index : NotReported()) workers_[index].work_invalid = true;
+  for (auto& [index, worker] : workers_) worker.returning = false;
   FinishRecovery();
 }
 

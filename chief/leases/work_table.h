@@ -163,8 +163,10 @@ class WorkTable {
     std::set<int64_t> lost;
   };
 
-  // Returns whether the table waits for reports after a restart of the chief.
-  bool Adopting() const;
+  // After a restart of the chief: returns the workers that must still report their work.
+  std::set<int> NotReported() const;
+  // Returns whether the table waits for such reports.
+  bool Adopting() const { return !NotReported().empty(); }
   bool Holds(int worker, int64_t id) const;
   bool AnswerLost(const proto::NextRequest& request, proto::NextReply* reply);
   bool AnswerStart(const proto::NextRequest& request, proto::NextReply* reply);
