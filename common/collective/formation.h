@@ -1,5 +1,5 @@
-// Forms a Communicator from the processes of one generation, its members. A generation is a period
-// of training with fixed members.
+// Forms a Communicator between the members of one generation. A generation is a period of training
+// with fixed members.
 #pragma once
 
 #include <functional>

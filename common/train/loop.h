@@ -3,9 +3,9 @@
 // checkpoints. It also calls hooks. A hook is a method of a callback, such as epoch_end. Parts of
 // the loop have files of their own in common/train/loop.
 //
-// A generation is a group of processes that train together until one is lost or joins. Every
-// replica of a generation runs this loop. All replicas take the same decisions, because they decide
-// on numbers that are reduced over all replicas.
+// A generation is a period of training with fixed members. It ends when a member is lost or joins.
+// Every replica of a generation runs this loop. All replicas take the same decisions, because they
+// decide on numbers that are reduced over all replicas.
 #pragma once
 
 #include <map>

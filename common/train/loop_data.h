@@ -1,6 +1,6 @@
 // The input of a replica's training loop: batches of the training data and of the program's named
 // datasets. A replica is one device's copy of the model, with its own thread. A generation is a
-// group of processes that train together until one is lost or joins.
+// period of training with fixed members.
 //
 // A named dataset is one that the program declares besides its train, validation and test splits.
 // The size of a dataset may be unknown. Such a dataset is a stream, which the replicas read in

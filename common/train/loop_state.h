@@ -2,11 +2,12 @@
 // positions in the data, and the numbers of the last reports. A replica is one device's copy of the
 // model, with its own thread. Each replica has one LoopState as long as its process lives.
 //
-// A generation is a group of processes that train together until one is lost or joins. At its
-// start, a replica with the newest state sends that state to all other replicas. This replica is
-// the owner. Checkpoints contain a LoopState without these fields: `whole`, `tables_whole`,
-// `stop_asked`, the fields from `last_loss` to `last_passes`, and the fields whose comments say
-// "Belongs to the process". In this header, "the last step" is the newest completed step.
+// A generation is a period of training with fixed members. It ends when a member is lost or joins.
+// At its start, a replica with the newest state sends that state to all other replicas. This
+// replica is the owner. Checkpoints contain a LoopState without these fields: `whole`,
+// `tables_whole`, `stop_asked`, the fields from `last_loss` to `last_passes`, and the fields whose
+// comments say "Belongs to the process". In this header, "the last step" is the newest completed
+// step.
 #pragma once
 
 #include <ATen/core/Tensor.h>

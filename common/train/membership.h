@@ -26,8 +26,8 @@
 
 namespace muster {
 
-// A group of members that train together. When a member is lost or joins, the coordinator forms a
-// new generation.
+// A period of training with fixed members. When a member is lost or joins, the generation ends and
+// the coordinator forms a new one.
 struct Generation {
   // True if the job ended before a generation formed. The other fields are then not set.
   bool job_done = false;

@@ -1,6 +1,6 @@
 // Trains a job's program in this process. A replica is one device's copy of the model, with its own
-// thread while it trains. A member is a process that trains. A generation is a group of members
-// that train together until one is lost or joins.
+// thread while it trains. A member is a process that trains. A generation is a period of training
+// with fixed members.
 //
 // A Trainer builds the replicas of this process once. They then train in one generation after
 // another.

@@ -1,8 +1,8 @@
 // Stores the incoming connections of a DataListener (data_listener.h) until a caller takes them. A
 // connection is stored when its hello was read. The hello is the first message of a connection, and
-// names the connection's generation, a group of processes (hello.h). The DataListener and its
-// Admission and Dialing objects share one ConnectionRegistry, because these objects may outlive the
-// DataListener. Thread-safe.
+// names the connection's generation (hello.h). The DataListener and its Admission and Dialing
+// objects share one ConnectionRegistry, because these objects may outlive the DataListener.
+// Thread-safe.
 #pragma once
 
 #include <list>

@@ -2,7 +2,7 @@
 // keeps its DataListener and the port for its whole life. Never uses a proxy. Thread-safe.
 //
 // Each connection begins with a hello (hello.h), which names the connection's generation. A
-// generation is one group of processes that communicate. Each new generation has a higher number. A
+// generation is a period of training with fixed members. Each new generation has a higher number. A
 // thread of the listener reads the hellos. If a peer sends no hello in time, or an invalid one, the
 // listener closes the connection and logs one line.
 //

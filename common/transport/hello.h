@@ -1,10 +1,10 @@
 // Encodes and decodes the first message of a data connection (the hello) and the reply to the hello
 // (the answer). Does no I/O. Numbers are little-endian. docs/collective.md describes the protocol.
 //
-// Each data connection belongs to a generation: a group of processes that the chief has formed.
-// Each generation has a number, which is higher than all earlier ones, and a secret, the ticket.
-// For parameter servers, the generation is the number of a view, the chief's assignment of shards
-// to servers. A shard is the part of the variables that one server holds.
+// Each data connection belongs to a generation: a period of training with fixed members. Each
+// generation has a number, which is higher than all earlier ones, and a secret, the ticket. For
+// parameter servers, the generation is the number of a view, the chief's assignment of shards to
+// servers. A shard is the part of the variables that one server holds.
 //
 //   hello, 88 bytes: magic "MUSTERDC" | u32 version | u32 length (88) | u64 generation | u32 from |
 //                    u32 to | u32 channel | u32 ticket length | 32 bytes ticket, zero-padded |

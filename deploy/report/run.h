@@ -23,8 +23,8 @@ struct Run {
   // The content of the TensorBoard folders, keyed by their path in model_dir, such as "train" or
   // "system/worker-0".
   std::map<std::string, summary::RunContent> folders;
-  // The flight records (docs/explain.md), in the order of their generations (groups of processes
-  // that train together). Records of the same generation are in the order of their file names.
+  // The flight records (docs/explain.md), in the order of their generations (periods of training
+  // with fixed members). Records of the same generation are in the order of their file names.
   std::vector<FlightRecord> flights;
   // One sentence for each part of the model_dir that cannot be read.
   std::vector<std::string> problems;

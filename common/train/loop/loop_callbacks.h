@@ -4,9 +4,9 @@
 //
 // Hooks run only in the reporter, the first replica of rank 0. This object sends the requests of
 // the hooks to all replicas, which apply them at the same step. Requests and the states of
-// callbacks are part of the training state. A generation is a group of processes that train
-// together. If a process is lost while a hook runs, the next generation calls the hook again. The
-// callbacks then have the state that they had before the interrupted call. A hook is not called
+// callbacks are part of the training state. A generation is a period of training with fixed
+// members. If a process is lost while a hook runs, the hook is called again in the next generation.
+// The callbacks then have the state that they had before the interrupted call. A hook is not called
 // again once its requests have reached the replicas.
 //
 // All replicas of the generation make the same calls in the same order, each in its own thread. The

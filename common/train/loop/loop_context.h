@@ -1,6 +1,6 @@
 // The objects that training loops share. A replica is one device's copy of the model, with its own
 // thread and loop. A member is a process that trains, with one or more replicas. A generation is a
-// group of members that train together until one is lost or joins.
+// period of training with fixed members.
 #pragma once
 
 #include <map>

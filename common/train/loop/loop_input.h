@@ -1,6 +1,6 @@
 // The input of a replica's training loop. A replica is one device's copy of the model, with its own
-// thread. A generation is a group of processes that train together until one is lost or joins. Each
-// LoopInput belongs to one generation.
+// thread. A generation is a period of training with fixed members. It ends when a member is lost or
+// joins. Each LoopInput belongs to one generation.
 //
 // A LoopInput has the current batch of the training data. A program may make several steps over one
 // batch. A LoopInput also reads the program's named datasets: those that it declares besides its
@@ -31,10 +31,10 @@ class LoopInput {
   explicit LoopInput(const LoopReplica& loop);
 
   // Loads the next batch of the training data, over which the program makes `steps` steps. If a
-  // batch is loaded and no step over it was made, keeps that batch. If an earlier generation made
-  // some, but not all, steps over the next batch, ignores `steps`: the batch keeps its number of
-  // steps. Throws StatusError, for example if this generation has made some, but not all, steps
-  // over the current batch.
+  // batch is loaded and no step over it was made, keeps that batch. If some, but not all, steps
+  // over the next batch were made in an earlier generation, ignores `steps`: the batch keeps its
+  // number of steps. Throws StatusError, for example if some, but not all, steps over the current
+  // batch were made in this generation.
   void Next(int64_t steps);
   // Sets `batch` to the next batch of a named dataset and returns true. After the last batch of a
   // pass, returns false once and leaves `batch` unchanged. Throws StatusError.

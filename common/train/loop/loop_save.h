@@ -21,7 +21,7 @@ struct SaveRequest {
 };
 
 // Saves the current state (the state after the newest completed step) if the sink wants it. Called
-// by all replicas of a generation (group of processes that train together). The reporter asks the
+// by all replicas of a generation (a period of training with fixed members). The reporter asks the
 // sink, copies the state and gives the copy to the sink. All other replicas send the reporter their
 // kPerReplica buffers (replica/replica_buffers.h). Sets save_due, saved_step and end_saved_step of
 // the LoopState.

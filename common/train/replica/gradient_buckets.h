@@ -13,8 +13,8 @@
 //
 // Used by the replica's thread, with one exception: autograd may call OnGradient from its own
 // device thread during a backward pass. For CPU buckets, the communicator may allocate the memory,
-// which saves a copy. A GradientBuckets belongs to one generation (group of processes that train
-// together), as its communicator does.
+// which saves a copy. A GradientBuckets belongs to one generation (a period of training with fixed
+// members), as its communicator does.
 #pragma once
 
 #include <ATen/core/Tensor.h>

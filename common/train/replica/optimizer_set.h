@@ -105,7 +105,7 @@ class OptimizerSet {
   void RetainRules(bool keep);
   void PutBackRules();
 
-  // Begins a generation (group of processes that train together). Returns a sink for each
+  // Begins a generation (a period of training with fixed members). Returns a sink for each
   // optimizer. The communicator must outlive the generation. `buffer_room` as in set_buffer_room.
   std::vector<std::unique_ptr<GradientSink>> MakeSinks(collective::Communicator* communicator,
                                                        const CollectiveOptions& options,

@@ -1,6 +1,6 @@
 // Functions that exchange values of a program among the replicas of a generation. A replica is one
-// device's copy of the model, with its own thread. A generation is a group of processes that train
-// together. Every replica must make the same calls in the same order.
+// device's copy of the model, with its own thread. A generation is a period of training with fixed
+// members. Every replica must make the same calls in the same order.
 #pragma once
 
 #include <optional>

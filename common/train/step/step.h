@@ -1,6 +1,6 @@
 // One training step of a replica. A replica is one device's copy of the model, with its own thread.
-// All replicas of a generation (a group of processes that train together) run the same steps. A
-// step is a transaction: it either completes on this replica or changes nothing.
+// All replicas of a generation (a period of training with fixed members) run the same steps. A step
+// is a transaction: it either completes on this replica or changes nothing.
 //
 // A step computes gradients and reduces them over all replicas. The last reduction of a step also
 // has the control data: the loss, the number of examples, the increments of metrics, the values

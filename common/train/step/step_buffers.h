@@ -5,8 +5,8 @@
 // averaged.
 //
 // Replicas detect which buffers steps change, so that a program need not declare these buffers. At
-// the start of a generation (group of processes that train together), a replica keeps the values of
-// its buffers as the reference. At the end of each step, it compares the buffers with the
+// the start of a generation (a period of training with fixed members), a replica keeps the values
+// of its buffers as the reference. At the end of each step, it compares the buffers with the
 // reference. A change between two steps is therefore detected in the next step. The step's control
 // data, the numbers in its last reduction, has a flag for a detected change. If any replica sets
 // the flag, all replicas agree on the changed buffers. They average these buffers from that step

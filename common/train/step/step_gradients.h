@@ -1,7 +1,7 @@
 // The gradients of a step, from the backward pass to the update of the parameters. A replica is one
 // device's copy of the model, with its own thread. The gradients are either reduced over all
 // replicas or pushed to parameter servers. Internal to common/train. Used by the replica's thread.
-// All replicas of a generation (a group of processes that train together) make the same calls,
+// All replicas of a generation (a period of training with fixed members) make the same calls,
 // because most of the calls communicate.
 #pragma once
 
