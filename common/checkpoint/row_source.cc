@@ -56,7 +56,7 @@ class RowsOfSets final : public RowSource {
   std::vector<TensorInfo> tensors_;
 };
 
-struct Part {
+struct TensorPart {
   const RowSource* source;
   size_t tensor;
 };
@@ -79,10 +79,10 @@ bool AddRows(int64_t rows, TensorInfo* joined) {
 }
 
 // Concatenates the parts of a tensor into new memory.
-absl::StatusOr<TensorInfo> JoinParts(const std::string& name, const std::vector<Part>& parts,
+absl::StatusOr<TensorInfo> JoinParts(const std::string& name, const std::vector<TensorPart>& parts,
                                      std::string* bytes) {
   TensorInfo joined = parts[0].source->tensors()[parts[0].tensor];
-  for (const Part& part : parts)
+  for (const TensorPart& part : parts)
     if (!SameKind(joined, part.source->tensors()[part.tensor]))
       return DataError(fmt::format("\"{}\" has rows of another kind in another file", name));
   if (joined.shape.empty()) {
@@ -90,7 +90,7 @@ absl::StatusOr<TensorInfo> JoinParts(const std::string& name, const std::vector<
       return DataError(fmt::format("\"{}\" is one {}, and must be an I64", name,
                                    kDTypeNames[static_cast<int>(joined.dtype)]));
     int64_t largest = 0;
-    for (const Part& part : parts) {
+    for (const TensorPart& part : parts) {
       int64_t value = 0;
       MUSTER_RETURN_IF_ERROR(part.source->Read(part.tensor, 0, 1, reinterpret_cast<char*>(&value)));
       largest = std::max(largest, value);
@@ -99,7 +99,7 @@ absl::StatusOr<TensorInfo> JoinParts(const std::string& name, const std::vector<
     return joined;
   }
   joined.shape[0] = 0;
-  for (const Part& part : parts) {
+  for (const TensorPart& part : parts) {
     const int64_t rows = part.source->tensors()[part.tensor].shape[0];
     const size_t begin = bytes->size();
     if (!AddRows(rows, &joined))
@@ -149,7 +149,7 @@ std::shared_ptr<const RowSource> RowsInMemory(const TensorSet& model, const Tens
 }
 
 absl::Status JoinRows(const RowSources& sources, TensorSet* model, TensorSet* optimizer) {
-  std::map<std::string, std::vector<Part>> parts;
+  std::map<std::string, std::vector<TensorPart>> parts;
   for (const auto& source : sources)
     for (size_t t = 0; t < source->tensors().size(); ++t)
       parts[source->tensors()[t].name].push_back({source.get(), t});

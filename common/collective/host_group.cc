@@ -146,7 +146,7 @@ void HostGroup::CopyIn(const Plan& plan, int64_t chunk) {
 
 void HostGroup::Produce(const Plan& plan, int64_t chunk) {
   const int64_t element = SizeOf(plan.type), elements = slot_bytes_ / element;
-  const Part& mine = plan.parts[rank()];
+  const RankPart& mine = plan.parts[rank()];
   const int64_t n = ChunkCount(mine.count, chunk, elements), at = chunk * slot_bytes_;
   if (n == 0) return;
   if (!plan.reduce) {
@@ -178,7 +178,7 @@ void HostGroup::CopyOut(const Plan& plan, int64_t chunk) {
 absl::Status HostGroup::RunStaged(const Plan& plan, MonotonicTime deadline) {
   const int64_t elements = slot_bytes_ / SizeOf(plan.type);
   int64_t chunks = 0;
-  for (const Part& part : plan.parts) {
+  for (const RankPart& part : plan.parts) {
     chunks = std::max(chunks, (part.count + elements - 1) / elements);
   }
   const int64_t produce = plan.reduce ? kSkew : 0;

@@ -174,7 +174,7 @@ Bytes TrafficOf(const Plan& plan, int rank) {
   const int64_t others = static_cast<int64_t>(plan.parts.size()) - 1;
   const int64_t mine = plan.parts[rank].count;
   int64_t theirs = -mine;  // The parts of the other ranks.
-  for (const Part& part : plan.parts) theirs += part.count;
+  for (const RankPart& part : plan.parts) theirs += part.count;
   const int64_t element = SizeOf(plan.type);
   const int64_t owned = others * mine * element, rest = theirs * element;
   // The owner of a part reads it from all others to reduce it. All others read the owner's result.

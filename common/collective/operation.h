@@ -42,7 +42,7 @@ static_assert(sizeof(Signature) == 32);
 // One of the parts into which an operation divides the elements. Rank r owns part r. If the
 // operation reduces, the result of a part is the reduction of the `send` of all ranks. Otherwise,
 // the result is the `send` of the owner.
-struct Part {
+struct RankPart {
   const std::byte* send = nullptr;  // Without a reduction, only the owner's `send` is read.
   std::byte* receive = nullptr;     // The memory for the result. Never null on the owner.
   int64_t count = 0;                // The number of elements, equal on all ranks.
@@ -52,7 +52,7 @@ struct Part {
 // then an optional gather phase. After the reduce phase, rank r has the result of part r. After the
 // gather phase, every rank has all parts.
 struct Plan {
-  std::vector<Part> parts;  // Indexed by rank.
+  std::vector<RankPart> parts;  // Indexed by rank.
   DataType type = DataType::kByte;
   Reduction reduction;
   bool reduce = false, gather = false;

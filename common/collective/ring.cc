@@ -87,7 +87,7 @@ class RingOperation {
       if (scratch > static_cast<int64_t>(partial.size())) partial.resize(scratch);
       scratch = 0;
       for (int s = 0; s + 1 < n; ++s) {
-        const Part& part = plan_.parts[index(2 + s)];
+        const RankPart& part = plan_.parts[index(2 + s)];
         const bool last = s + 2 == n;
         Step step{part.send, part.receive, part.count * element, last};
         if (!plan_.gather && !last) {
@@ -97,13 +97,13 @@ class RingOperation {
         steps_.push_back(step);
       }
     }
-    const Part& first = plan_.parts[plan_.reduce ? index(1) : me_];
+    const RankPart& first = plan_.parts[plan_.reduce ? index(1) : me_];
     if (plan_.gather) {
       for (int s = 0; s + 1 < n; ++s) {
-        const Part& part = plan_.parts[index(1 + s)];
+        const RankPart& part = plan_.parts[index(1 + s)];
         steps_.push_back({nullptr, part.receive, part.count * element, false});
       }
-      const Part& mine = plan_.parts[me_];
+      const RankPart& mine = plan_.parts[me_];
       if (!plan_.reduce && mine.receive != mine.send && mine.count > 0) {
         std::memmove(mine.receive, mine.send, mine.count * element);
       }
@@ -306,7 +306,7 @@ class TcpEngine : public Engine {
 absl::Status Ring::Run(const std::vector<int>& order, const Plan& plan, const Signature& signature,
                        MonotonicTime deadline) {
   if (order.size() == 1) {
-    const Part& mine = plan.parts[0];
+    const RankPart& mine = plan.parts[0];
     if (mine.count == 0) return absl::OkStatus();
     const void* from = mine.send;
     void* to = mine.receive;
@@ -326,7 +326,7 @@ absl::Status RunAroundAll(Ring& ring, const Links& links, const Operation& opera
                           MonotonicTime deadline) {
   const std::vector<int>& order = links.topology().ring;
   Plan plan = MakePlan(operation, links.rank(), links.size(), links.size());
-  std::vector<Part> by_rank = std::exchange(plan.parts, {});
+  std::vector<RankPart> by_rank = std::exchange(plan.parts, {});
   for (const int rank : order) plan.parts.push_back(by_rank[rank]);
   return ring.Run(order, plan, operation.signature, deadline);
 }

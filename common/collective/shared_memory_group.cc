@@ -153,7 +153,7 @@ int64_t SharedMemoryGroup::ContributionBytes(const Plan& plan) {
   // Without a reduction, only the owners of parts contribute. Returns the size of the largest part,
   // so all ranks take the same decision.
   int64_t largest = 0;
-  for (const Part& part : plan.parts) largest = std::max(largest, part.count);
+  for (const RankPart& part : plan.parts) largest = std::max(largest, part.count);
   return largest * SizeOf(plan.type);
 }
 
@@ -161,12 +161,12 @@ std::vector<std::byte> SharedMemoryGroup::Small(const Plan& plan) const {
   std::vector<std::byte> payload(ContributionBytes(plan));
   const int64_t element = SizeOf(plan.type);
   if (!plan.reduce) {
-    const Part& mine = plan.parts[rank()];
+    const RankPart& mine = plan.parts[rank()];
     if (mine.count > 0) std::memcpy(payload.data(), mine.send, mine.count * element);
     return payload;
   }
   size_t at = 0;
-  for (const Part& part : plan.parts) {
+  for (const RankPart& part : plan.parts) {
     if (part.count > 0) std::memcpy(payload.data() + at, part.send, part.count * element);
     at += part.count * element;
   }
@@ -178,7 +178,7 @@ void SharedMemoryGroup::RunSmall(const Plan& plan) {
   std::vector<const void*> sources(size());
   int64_t at = 0;
   for (int p = 0; p < size(); ++p) {
-    const Part& part = plan.parts[p];
+    const RankPart& part = plan.parts[p];
     const bool wanted = part.count > 0 && part.receive != nullptr && (plan.gather || p == rank());
     if (wanted && plan.reduce) {
       for (int r = 0; r < size(); ++r) sources[r] = Current(r).payload + at;
@@ -195,7 +195,7 @@ void SharedMemoryGroup::RunSmall(const Plan& plan) {
 
 absl::Status SharedMemoryGroup::RunDirect(const Plan& plan, MonotonicTime deadline) {
   const int64_t element = SizeOf(plan.type), step = kDirectBytes / element;
-  const Part& mine = plan.parts[rank()];
+  const RankPart& mine = plan.parts[rank()];
   bool go = true;
   if (plan.reduce) {
     const int64_t offset = mine.send - plan.parts[0].send;
@@ -216,7 +216,7 @@ absl::Status SharedMemoryGroup::RunDirect(const Plan& plan, MonotonicTime deadli
     }
   } else {
     for (int p = 0; p < size(); ++p) {
-      const Part& part = plan.parts[p];
+      const RankPart& part = plan.parts[p];
       if (part.count == 0 || (p == rank() && part.send == part.receive)) continue;
       const std::byte* from = p == rank() ? part.send : options_.address(p, Current(p).where);
       for (int64_t i = 0; go && i < part.count; i += step) {

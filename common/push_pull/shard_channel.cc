@@ -45,8 +45,8 @@ ShardChannel::ShardChannel(Options options)
     : options_(std::move(options)),
       wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       logged_(options_.connection != 0),  // Only the first connection logs.
-      channel_(static_cast<uint32_t>(options_.client->incarnation) +
-               static_cast<uint32_t>(options_.connection)) {
+      connection_number_(static_cast<uint32_t>(options_.client->incarnation) +
+                         static_cast<uint32_t>(options_.connection)) {
   for (const Chunk& chunk : options_.client->layout.chunks[options_.shard])
     pieces_.push_back(Cut(options_.client->parameters[options_.shard], chunk.begin, chunk.end));
   thread_ = std::thread([this] { Run(); });
@@ -58,17 +58,17 @@ ShardChannel::~ShardChannel() {
 }
 
 // The positions of this channel's chunks in the shard's memory. Empty if the channel has all of it.
-std::vector<transport::SharedMemory::Part> ShardChannel::MemoryParts() const {
-  std::vector<transport::SharedMemory::Part> parts;
+std::vector<transport::SharedMemory::ByteRange> ShardChannel::MemoryRanges() const {
+  std::vector<transport::SharedMemory::ByteRange> ranges;
   const auto connections = static_cast<size_t>(options_.client->options.connections);
-  if (connections == 1) return parts;
+  if (connections == 1) return ranges;
   const std::vector<Chunk>& chunks = options_.client->layout.chunks[options_.shard];
   for (size_t c = static_cast<size_t>(options_.connection); c < chunks.size(); c += connections)
     if (!chunks[c].rows())
-      parts.push_back(
+      ranges.push_back(
           {chunks[c].begin * sizeof(float), static_cast<uint64_t>(chunks[c].end) * sizeof(float)});
-  if (parts.empty()) parts.emplace_back();
-  return parts;
+  if (ranges.empty()) ranges.emplace_back();
+  return ranges;
 }
 
 void ShardChannel::Launch(std::span<const Transfer> transfers) {
@@ -160,10 +160,10 @@ absl::StatusOr<std::unique_ptr<transport::DataConnection>> ShardChannel::Dial(
   const ClientView::Primary& primary = view.shards[options_.shard];
   if (primary.task < 0) return PeerLost("nobody serves it");
   const MonotonicTime start = Clock::now();
-  channel_ += static_cast<uint32_t>(options_.client->options.connections);
+  connection_number_ += static_cast<uint32_t>(options_.client->options.connections);
   const auto dialing = options_.client->listener->Dial(
       {primary.address,
-       {view.number, options_.client->worker, options_.shard, channel_, view.ticket},
+       {view.number, options_.client->worker, options_.shard, connection_number_, view.ticket},
        start + kDialLimit,
        fmt::format("ps:{}", primary.task)});
   for (uint64_t seen = 0;; options_.client->listener->WaitForChange(&seen, kDialSlice)) {
@@ -194,7 +194,8 @@ absl::Status ShardChannel::Connect(const std::shared_ptr<const ClientView>& next
   if (options_.gradients != nullptr && view.shards[options_.shard].host_id == client.host_id) {
     // Each connection has new memory. A server that still serves an older connection then writes to
     // memory that nobody reads.
-    auto memory = transport::SharedMemory::Create(options_.gradients->place().bytes, MemoryParts());
+    auto memory =
+        transport::SharedMemory::Create(options_.gradients->place().bytes, MemoryRanges());
     if (memory.ok()) {
       options.gradients = options_.gradients;
       options.memory = *std::move(memory);

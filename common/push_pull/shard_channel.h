@@ -68,7 +68,7 @@ class ShardChannel {
   bool SendAgain(const ClientView& view);
   absl::Status Connect(const std::shared_ptr<const ClientView>& next);
   absl::StatusOr<std::unique_ptr<transport::DataConnection>> Dial(const ClientView& view);
-  std::vector<transport::SharedMemory::Part> MemoryParts() const;
+  std::vector<transport::SharedMemory::ByteRange> MemoryRanges() const;
   absl::Status Pump();
   void Drop(const absl::Status& why);
   void Fail(const absl::Status& why);
@@ -97,7 +97,7 @@ class ShardChannel {
   bool warned_ = false;
   // The number of the channel's newest connection. Each new connection gets a higher number (modulo
   // 2^32). No two connections of this process to a shard have the same number.
-  uint32_t channel_ = 0;
+  uint32_t connection_number_ = 0;
   Duration backoff_{};
   const std::shared_ptr<SpanRecorder> spans_ = SpanThread::Recorder();
   std::thread thread_;

@@ -55,7 +55,7 @@ std::string_view HelloResultText(HelloResult verdict) {
     case HelloResult::kNeedsTls:
       return "it demands TLS, which this process does not use: give both the same key or "
              "certificates";
-    case HelloResult::kStranger:
+    case HelloResult::kCertificateRefused:
       return "it does not know whom this process's certificate names";
   }
   return "it gave an unknown reason";
@@ -119,7 +119,7 @@ absl::StatusOr<HelloResult> DecodeAnswer(std::span<const std::byte, kAnswerBytes
   std::memcpy(&wire, bytes.data(), kAnswerBytes);
   const auto verdict = static_cast<HelloResult>(wire.verdict);
   const bool early = verdict == HelloResult::kOtherVersion || verdict == HelloResult::kNeedsTls ||
-                     verdict == HelloResult::kStranger;
+                     verdict == HelloResult::kCertificateRefused;
   if (wire.magic != kAnswerMagic || wire.generation != (early ? 0 : generation)) {
     return DataError("it does not speak the data protocol");
   }

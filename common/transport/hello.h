@@ -44,7 +44,7 @@ enum class HelloResult : uint32_t {
   kNotExpected,
   kBusy,      // Too many connections wait for generations that the server does not know yet.
   kNeedsTls,  // Only the server uses TLS. The answer is unencrypted.
-  kStranger,  // The server refuses the client's certificate. It has not read the hello.
+  kCertificateRefused,  // The server refuses the client's certificate. It has not read the hello.
 };
 std::string_view HelloResultText(HelloResult verdict);
 

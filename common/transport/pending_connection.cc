@@ -86,7 +86,7 @@ absl::StatusOr<bool> PendingConnection::Secure() {
   if (!done) return false;
   const absl::StatusOr<security::Peer> peer = registry_->security()->PeerOf(tls_->session());
   if (!peer.ok()) {
-    const auto answer = EncodeAnswer(HelloResult::kStranger, 0);
+    const auto answer = EncodeAnswer(HelloResult::kCertificateRefused, 0);
     Send(answer.data(), answer.size());
     return peer.status();
   }

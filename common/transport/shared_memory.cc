@@ -39,18 +39,18 @@ absl::Status SharedMemory::Map(bool writable) {
   return absl::OkStatus();
 }
 
-// Allocates the pages of the parts. If the kernel supports MADV_POPULATE_WRITE, the first access to
-// them is as fast as later ones.
-absl::Status SharedMemory::Populate(std::span<const Part> parts) {
+// Allocates the pages of the ranges. If the kernel supports MADV_POPULATE_WRITE, the first access
+// to them is as fast as later ones.
+absl::Status SharedMemory::Populate(std::span<const ByteRange> ranges) {
   const auto page = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
-  for (const Part& part : parts) {
-    if (part.begin == part.end) continue;
-    const uint64_t begin = part.begin / page * page;
-    (void)madvise(base_ + begin, part.end - begin, MADV_POPULATE_WRITE);
+  for (const ByteRange& range : ranges) {
+    if (range.begin == range.end) continue;
+    const uint64_t begin = range.begin / page * page;
+    (void)madvise(base_ + begin, range.end - begin, MADV_POPULATE_WRITE);
     // Allocates the pages that madvise has not allocated. Without this, an access could cause
     // SIGBUS later.
     if (const int error = posix_fallocate(fd_.get(), static_cast<off_t>(begin),
-                                          static_cast<off_t>(part.end - begin));
+                                          static_cast<off_t>(range.end - begin));
         error != 0) {
       errno = error;
       return Failed(fmt::format("no room for {} MiB of shared memory", place_.bytes >> 20));
@@ -59,12 +59,12 @@ absl::Status SharedMemory::Populate(std::span<const Part> parts) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::unique_ptr<SharedMemory>> SharedMemory::Create(uint64_t bytes,
-                                                                   std::span<const Part> parts) {
-  const Part all{0, bytes};
+absl::StatusOr<std::unique_ptr<SharedMemory>> SharedMemory::Create(
+    uint64_t bytes, std::span<const ByteRange> ranges) {
+  const ByteRange all{0, bytes};
   uint64_t wanted = 0;
-  for (const Part& part : parts.empty() ? std::span(&all, 1) : parts)
-    wanted += part.end - part.begin;
+  for (const ByteRange& range : ranges.empty() ? std::span(&all, 1) : ranges)
+    wanted += range.end - range.begin;
   // Only one call at a time, so each call sees the memory that earlier calls have taken. The kernel
   // does not refuse memory that the machine or the container lacks. It kills processes instead.
   static absl::Mutex one_at_a_time;
@@ -81,9 +81,9 @@ absl::StatusOr<std::unique_ptr<SharedMemory>> SharedMemory::Create(uint64_t byte
   const Place place{getpid(), fd.get(), bytes, nonce};
   std::unique_ptr<SharedMemory> memory(new SharedMemory(std::move(fd), place));
   MUSTER_RETURN_IF_ERROR(memory->Map(true));
-  // Large pages make accesses faster. With parts, they would also include the memory between them.
-  if (parts.empty()) (void)madvise(memory->base_, bytes, MADV_HUGEPAGE);
-  MUSTER_RETURN_IF_ERROR(memory->Populate(parts.empty() ? std::span(&all, 1) : parts));
+  // Large pages make accesses faster. With ranges, they would also include the memory between them.
+  if (ranges.empty()) (void)madvise(memory->base_, bytes, MADV_HUGEPAGE);
+  MUSTER_RETURN_IF_ERROR(memory->Populate(ranges.empty() ? std::span(&all, 1) : ranges));
   return memory;
 }
 

@@ -26,15 +26,15 @@ class SharedMemory {
   };
 
   // The bytes [begin, end) of the region.
-  struct Part {
+  struct ByteRange {
     uint64_t begin = 0, end = 0;
   };
   // Creates a region of zeros and allocates its pages, so that no later access fails for lack of
-  // memory. If `parts` is not empty, allocates only the pages of these parts, and the caller must
-  // not access other pages. `parts` must be in ascending order. Returns PeerLost if there is not
+  // memory. If `ranges` is not empty, allocates only the pages of these ranges, and the caller must
+  // not access other pages. `ranges` must be in ascending order. Returns PeerLost if there is not
   // enough memory.
-  static absl::StatusOr<std::unique_ptr<SharedMemory>> Create(uint64_t bytes,
-                                                              std::span<const Part> parts = {});
+  static absl::StatusOr<std::unique_ptr<SharedMemory>> Create(
+      uint64_t bytes, std::span<const ByteRange> ranges = {});
   // Opens the region at `place`. Returns PeerLost if this process cannot access the region, for
   // example because the creator is in another container or belongs to another user. Also returns
   // PeerLost if the region has another size. In both cases, callers send the data over a connection
@@ -54,7 +54,7 @@ class SharedMemory {
  private:
   SharedMemory(Fd fd, const Place& place) : fd_(std::move(fd)), place_(place) {}
   absl::Status Map(bool writable);
-  absl::Status Populate(std::span<const Part> parts);
+  absl::Status Populate(std::span<const ByteRange> ranges);
 
   const Fd fd_;
   const Place place_;

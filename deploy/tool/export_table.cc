@@ -31,13 +31,13 @@ at::ScalarType TypeOf(DType type) {
 }
 
 // The part of a table in one of the checkpoint's sources.
-struct Part {
+struct TablePart {
   const RowSource* source;
   size_t keys, rows;
   const TensorInfo& shape() const { return source->tensors()[rows]; }
   int64_t count() const { return shape().shape[0]; }
 };
-std::optional<Part> Find(const RowSource& source, const std::string& name) {
+std::optional<TablePart> Find(const RowSource& source, const std::string& name) {
   const int keys = source.Find(name + std::string(kKeys));
   const int rows = source.Find(name + std::string(kRows));
   if (keys < 0 || rows < 0) return std::nullopt;
@@ -46,7 +46,7 @@ std::optional<Part> Find(const RowSource& source, const std::string& name) {
                     r.shape[0] == k.shape[0] &&
                     (r.dtype == DType::kFloat32 || TypeOf(r.dtype) != at::kFloat);
   if (!good) return std::nullopt;
-  return Part{&source, static_cast<size_t>(keys), static_cast<size_t>(rows)};
+  return TablePart{&source, static_cast<size_t>(keys), static_cast<size_t>(rows)};
 }
 
 absl::Status Unknown(const checkpoint::RowSources& sources, const std::string& name) {
@@ -63,14 +63,14 @@ absl::Status Unknown(const checkpoint::RowSources& sources, const std::string& n
       fmt::format("--table {}", UnknownName(name, {names.begin(), names.end()})));
 }
 
-absl::StatusOr<std::vector<Part>> FindParts(const checkpoint::RowSources& sources,
-                                            const std::string& name) {
-  std::vector<Part> parts;
+absl::StatusOr<std::vector<TablePart>> FindParts(const checkpoint::RowSources& sources,
+                                                 const std::string& name) {
+  std::vector<TablePart> parts;
   for (const auto& source : sources)
-    if (const std::optional<Part> part = Find(*source, name)) parts.push_back(*part);
+    if (const std::optional<TablePart> part = Find(*source, name)) parts.push_back(*part);
   if (parts.empty()) return Unknown(sources, name);
   const TensorInfo& first = parts[0].shape();
-  for (const Part& part : parts)
+  for (const TablePart& part : parts)
     if (part.shape().dtype != first.dtype || part.shape().shape[1] != first.shape[1])
       return DataError(
           fmt::format("\"{}{}\" has rows of another kind in another file", name, kRows));
@@ -82,10 +82,10 @@ absl::StatusOr<std::vector<Part>> FindParts(const checkpoint::RowSources& source
 struct Table {
   at::Tensor keys, rows;
 };
-absl::StatusOr<Table> ReadSorted(const std::vector<Part>& parts) {
+absl::StatusOr<Table> ReadSorted(const std::vector<TablePart>& parts) {
   std::vector<std::pair<int64_t, int64_t>> sorted;  // Each key with its position among all parts.
   std::vector<int64_t> keys;
-  for (const Part& part : parts) {
+  for (const TablePart& part : parts) {
     keys.resize(static_cast<size_t>(part.count()));
     MUSTER_RETURN_IF_ERROR(
         part.source->Read(part.keys, 0, part.count(), reinterpret_cast<char*>(keys.data())));
@@ -106,7 +106,7 @@ absl::StatusOr<Table> ReadSorted(const std::vector<Part>& parts) {
   auto* const all = static_cast<char*>(table.rows.mutable_data_ptr());
   std::string block;
   int64_t place = 0;
-  for (const Part& part : parts)
+  for (const TablePart& part : parts)
     for (int64_t first = 0; first < part.count(); first += most) {
       const int64_t some = std::min(most, part.count() - first);
       block.resize(some * bytes);
@@ -132,7 +132,7 @@ absl::Status ExportTable(const checkpoint::Snapshot& snapshot, const std::string
                          const std::string& output) {
   checkpoint::RowSources sources = snapshot.tables;
   sources.push_back(checkpoint::RowsInMemory(snapshot.model, {}));  // From synchronous training.
-  MUSTER_ASSIGN_OR_RETURN(const std::vector<Part> parts, FindParts(sources, name));
+  MUSTER_ASSIGN_OR_RETURN(const std::vector<TablePart> parts, FindParts(sources, name));
   MUSTER_ASSIGN_OR_RETURN(const Table table, ReadSorted(parts));
   if (output.ends_with(kNpy)) {
     const std::string stem = output.substr(0, output.size() - kNpy.size());

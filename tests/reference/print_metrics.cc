@@ -32,7 +32,7 @@ at::Tensor TensorOf(const Json& json) {
                    .reshape(shape);
 }
 
-at::Tensor Part(const at::Tensor& of, const Json& slice) {
+at::Tensor Slice(const at::Tensor& of, const Json& slice) {
   return of.defined() ? of.slice(0, slice.at(0).get<int64_t>(), slice.at(1).get<int64_t>()) : of;
 }
 
@@ -47,9 +47,9 @@ absl::Status PrintMetric(const std::string& line) {
   for (const Json& step : asked.at("steps")) {
     at::Tensor all;
     for (const Json& slice : step) {
-      const at::Tensor of_weights = Part(weights, slice);
+      const at::Tensor of_weights = Slice(weights, slice);
       const exported::MetricArguments a =
-          exported::ArgumentsFor(spec, Part(output, slice), Part(target, slice),
+          exported::ArgumentsFor(spec, Slice(output, slice), Slice(target, slice),
                                  of_weights.defined() ? of_weights.to(at::kFloat) : of_weights);
       const at::Tensor increment =
           (a.weights.defined() ? spec.metric->WeightedIncrement(a.output, a.target, a.weights)

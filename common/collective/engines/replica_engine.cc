@@ -219,7 +219,7 @@ class ReplicaEngine : public Engine {
     if (leads()) replicas_->scratch.resize(send.bytes());
     MUSTER_RETURN_IF_ERROR(group_.Begin(s, reinterpret_cast<int64_t>(send.data), {}, deadline));
     const Plan plan = MakeInPlacePlan(send, group_.size(), group_.size(), {}, true, false);
-    const Part& mine = plan.parts[group_.rank()];
+    const RankPart& mine = plan.parts[group_.rank()];
     const int64_t offset = mine.send - plan.base;
     std::vector<const void*> sources;
     for (int r = 0; r < group_.size(); ++r) {

@@ -138,13 +138,13 @@ class EmbeddingTableImpl final : public EmbeddingTable {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(shard.mu);
   void MakeRows(const Updated& updated) const;
   // The part of a push that belongs to one shard.
-  struct Part {
+  struct ShardPush {
     std::span<const uint64_t> keys;
     std::span<const float> gradients;
     const Sorted& sorted;
     std::span<const uint32_t> places;
   };
-  void FindLocked(Shard& shard, const Part& part, int64_t step, Updated* updated) const
+  void FindLocked(Shard& shard, const ShardPush& part, int64_t step, Updated* updated) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(shard.mu);
   void NoteUpdates(const Updated& updated, int64_t step) const;
   void ApplyNarrow(double learning_rate, int64_t step, const Updated& updated) const;
@@ -278,7 +278,7 @@ void EmbeddingTableImpl::MakeRows(const Updated& updated) const {
     StoreNearest(options_.type, {places[i], width}, updated.new_rows[i]);
 }
 
-void EmbeddingTableImpl::FindLocked(Shard& shard, const Part& part, int64_t step,
+void EmbeddingTableImpl::FindLocked(Shard& shard, const ShardPush& part, int64_t step,
                                     Updated* updated) const {
   const auto width = static_cast<size_t>(options_.width);
   const std::vector<uint64_t>& hashes = part.sorted.hashes;
@@ -433,7 +433,7 @@ TableStatistics EmbeddingTableImpl::statistics() const {
 }
 
 std::shared_ptr<const EmbeddingTable::Frozen> EmbeddingTableImpl::Freeze() {
-  std::vector<FrozenRows::Part> parts;
+  std::vector<FrozenRows::ShardRows> parts;
   int64_t size = 0;
   for (const auto& shard : shards_) {
     const auto frozen = std::make_shared<FrozenShard>();

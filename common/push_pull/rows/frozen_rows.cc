@@ -8,7 +8,7 @@
 namespace muster::push_pull {
 template <typename Use>
 void FrozenRows::ForEach(int64_t first, int64_t count, const Use& use) const {
-  for (const Part& part : parts_) {
+  for (const ShardRows& part : parts_) {
     const auto rows = static_cast<int64_t>(part.shard->rows.size());
     const int64_t from = std::max<int64_t>(0, first - part.begin);
     const int64_t to = std::min(rows, first + count - part.begin);

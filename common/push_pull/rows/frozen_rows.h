@@ -40,12 +40,12 @@ struct FrozenShard {
 
 class FrozenRows final : public EmbeddingTable::Frozen {
  public:
-  struct Part {
+  struct ShardRows {
     absl::Mutex* mu;  // The shard's lock.
     std::shared_ptr<FrozenShard> shard;
     int64_t begin;  // The number that the shard's first row has in the whole snapshot.
   };
-  FrozenRows(const RowShape& shape, RowType type, std::vector<Part> parts, int64_t size)
+  FrozenRows(const RowShape& shape, RowType type, std::vector<ShardRows> parts, int64_t size)
       : shape_(shape), type_(type), parts_(std::move(parts)), size_(size) {}
 
   int64_t size() const override { return size_; }
@@ -61,7 +61,7 @@ class FrozenRows final : public EmbeddingTable::Frozen {
 
   const RowShape& shape_;  // Owned by the table.
   const RowType type_;
-  const std::vector<Part> parts_;
+  const std::vector<ShardRows> parts_;
   const int64_t size_;
 };
 

@@ -124,7 +124,7 @@ void DenseVariables::UseClient(push_pull::PushPullClient* client) {
   for (const push_pull::VariablePart& place : layout_.parts) {
     if (place.elements() == 0) continue;
     Variable& variable = variables_[place.variable];
-    Part& part = variable.parts[next[place.variable]++];
+    PartMemory& part = variable.parts[next[place.variable]++];
     part.memory = client->gradients(place.server).subspan(place.offset, place.elements());
     std::fill(part.memory.begin(), part.memory.end(), 0.f);
     const at::Tensor like = variable.tensor.dim() == 0
@@ -199,7 +199,7 @@ bool DenseVariables::WriteDifference(double weight, Variable* variable) {
   const auto same = [](const float& x, const float& y) {
     return std::memcmp(&x, &y, sizeof x) == 0;
   };
-  for (const Part& part : variable->parts)
+  for (const PartMemory& part : variable->parts)
     for (size_t i = 0; i < part.memory.size(); ++i) {
       const float& from = b[part.begin + i];
       const float& to = a[part.begin + i];
@@ -242,7 +242,7 @@ void DenseVariables::AddNotFinite(const std::set<std::pair<int, int>>& chunks,
   for (const ChunkPlace& place : chunks_) {
     if (place.chunk.rows() || !chunks.contains({place.chunk.server, place.index})) continue;
     for (const int v : place.variables)
-      for (const Part& part : variables_[v].parts)
+      for (const PartMemory& part : variables_[v].parts)
         if (!AllFinite(part.memory)) names->insert(served_.specs[v].name);
   }
 }
@@ -259,7 +259,7 @@ void DenseVariables::BeginBackward(int optimizer) {
 }
 
 void DenseVariables::Write(int variable, const at::Tensor& gradient, bool add) {
-  for (const Part& part : variables_[variable].parts) {
+  for (const PartMemory& part : variables_[variable].parts) {
     const at::Tensor rows = gradient.dim() == 0 || part.rows == gradient.size(0)
                                 ? gradient
                                 : gradient.narrow(0, part.first_row, part.rows);
@@ -290,7 +290,7 @@ std::vector<int> DenseVariables::CompleteAll(int optimizer) {
   // gradients.
   for (const int v : variable_of_[optimizer]) {
     if (v < 0 || variables_[v].used) continue;
-    for (const Part& part : variables_[v].parts)
+    for (const PartMemory& part : variables_[v].parts)
       std::fill(part.memory.begin(), part.memory.end(), 0.f);
   }
   std::vector<int> rest;
@@ -308,7 +308,7 @@ std::vector<at::Tensor> DenseVariables::Written(int optimizer) const {
   std::vector<at::Tensor> written;
   for (const int v : variable_of_[optimizer]) {
     if (v < 0 || !variables_[v].used) continue;
-    for (const Part& part : variables_[v].parts) written.push_back(part.view);
+    for (const PartMemory& part : variables_[v].parts) written.push_back(part.view);
   }
   return written;
 }

@@ -81,7 +81,7 @@ class DenseVariables {
 
  private:
   // A part of a variable. A server holds each part in one piece of memory.
-  struct Part {
+  struct PartMemory {
     // The range of the variable's first dimension. A 0-dimensional variable has one row.
     int64_t first_row = 0, rows = 0;
     int64_t begin = 0;        // Index of the first element in the variable's memory.
@@ -92,7 +92,7 @@ class DenseVariables {
     // The replica's own tensor, and its copy on the CPU. On a CPU replica, both are the same
     // tensor.
     at::Tensor tensor, host;
-    std::vector<Part> parts;
+    std::vector<PartMemory> parts;
     std::vector<int> chunks;  // Indices into chunks_.
     bool used = false;        // True if the variable has a gradient in this reduction.
     // True for a floating-point buffer that is not declared kSame. The worker pushes its changes.

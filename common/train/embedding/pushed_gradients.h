@@ -36,7 +36,7 @@ class PushedGradients final : public GradientSink {
   double norm() const override { return norm_; }
   void Cancel() override;
   int64_t control_capacity() const override { return INT64_MAX; }  // Control data is not sent.
-  bool updates() const override { return true; }
+  bool on_servers() const override { return true; }
   bool launched() const override { return exchange_->open(); }
 
  private:

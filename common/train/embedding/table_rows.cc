@@ -62,16 +62,16 @@ absl::StatusOr<TableRows> TableRows::Find(const checkpoint::RowSources& sources,
   if (slots)
     for (const std::string& column : EmbeddingTable::EvictionColumns())
       all.names_.push_back(table + "." + column);
-  for (const auto& source : sources) MUSTER_RETURN_IF_ERROR(all.AddPart(source, table, slots));
-  if (all.parts_.empty()) return IsMissing(all.names_[0]);
+  for (const auto& source : sources) MUSTER_RETURN_IF_ERROR(all.AddSource(source, table, slots));
+  if (all.sources_.empty()) return IsMissing(all.names_[0]);
   return all;
 }
 
-absl::Status TableRows::AddPart(const std::shared_ptr<const checkpoint::RowSource>& source,
-                                const std::string& table, bool slots) {
+absl::Status TableRows::AddSource(const std::shared_ptr<const checkpoint::RowSource>& source,
+                                  const std::string& table, bool slots) {
   MUSTER_ASSIGN_OR_RETURN(const int keys, FindFitting(*source, {names_[0], DType::kInt64, {-1}}));
   if (keys < 0) return absl::OkStatus();
-  Part part{source, source->tensors()[keys].shape[0], static_cast<size_t>(keys), {}};
+  SourceRows part{source, source->tensors()[keys].shape[0], static_cast<size_t>(keys), {}};
   for (const push_pull::RowColumn& column : columns_) {
     part.columns.push_back(-1);
     if (!slots && part.columns.size() > 1) continue;
@@ -92,17 +92,17 @@ absl::Status TableRows::AddPart(const std::shared_ptr<const checkpoint::RowSourc
         source->Read(static_cast<size_t>(step), 0, 1, reinterpret_cast<char*>(&updates)));
     updates_ = std::max(updates_, updates);
   }
-  parts_.push_back(std::move(part));
+  sources_.push_back(std::move(part));
   return absl::OkStatus();
 }
 
 int64_t TableRows::rows() const {
   int64_t rows = 0;
-  for (const Part& part : parts_) rows += part.rows;
+  for (const SourceRows& part : sources_) rows += part.rows;
   return rows;
 }
 
-absl::Status TableRows::ReadBlock(const Part& part, int64_t first, std::span<uint64_t> keys,
+absl::Status TableRows::ReadBlock(const SourceRows& part, int64_t first, std::span<uint64_t> keys,
                                   std::vector<float>* column, std::span<float> rows) const {
   const auto count = static_cast<int64_t>(keys.size());
   MUSTER_RETURN_IF_ERROR(
@@ -130,7 +130,7 @@ absl::Status TableRows::ForEach(const Take& take) const {
   const int64_t most = std::max<int64_t>(1, kBlockElements / stride);
   std::vector<uint64_t> keys;
   std::vector<float> column, rows;
-  for (const Part& part : parts_) {
+  for (const SourceRows& part : sources_) {
     for (int64_t first = 0; first < part.rows; first += most) {
       const int64_t count = std::min(most, part.rows - first);
       keys.resize(static_cast<size_t>(count));

@@ -46,7 +46,7 @@ class TableRows {
 
  private:
   // The rows in one source.
-  struct Part {
+  struct SourceRows {
     std::shared_ptr<const checkpoint::RowSource> source;
     int64_t rows = 0;
     size_t keys = 0;  // Index of the tensor "<table>.keys" in the source.
@@ -54,15 +54,15 @@ class TableRows {
     // values.
     std::vector<int> columns;
   };
-  absl::Status AddPart(const std::shared_ptr<const checkpoint::RowSource>& source,
-                       const std::string& table, bool slots);
-  absl::Status ReadBlock(const Part& part, int64_t first, std::span<uint64_t> keys,
+  absl::Status AddSource(const std::shared_ptr<const checkpoint::RowSource>& source,
+                         const std::string& table, bool slots);
+  absl::Status ReadBlock(const SourceRows& part, int64_t first, std::span<uint64_t> keys,
                          std::vector<float>* column, std::span<float> rows) const;
 
   std::vector<push_pull::RowColumn> columns_;
   std::vector<float> initial_row_;  // A row with initial values, including its slots.
   std::vector<std::string> names_;
-  std::vector<Part> parts_;
+  std::vector<SourceRows> sources_;
   int64_t updates_ = 0;
 };
 

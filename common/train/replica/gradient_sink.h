@@ -75,7 +75,7 @@ class GradientSink {
   // Returns true for the sinks of parameter servers. Such a sink clips the gradients itself, and
   // the servers make the update. Its gradients() has only this replica's gradients, and is valid
   // only before LaunchAll. The tensors are defined only if the job clips or uses float16.
-  virtual bool updates() const { return false; }
+  virtual bool on_servers() const { return false; }
   // Returns true if a launched part cannot be taken back. Always false for buckets.
   virtual bool launched() const { return false; }
 };

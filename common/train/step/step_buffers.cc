@@ -101,7 +101,7 @@ void StepBuffers::PutBack() {
   for (size_t i = 0; i < all_.size(); ++i) all_[i].copy_(copies_[i]);
 }
 
-at::Tensor StepBuffers::Part(const Averaged& buffer, at::ScalarType type) const {
+at::Tensor StepBuffers::Weighted(const Averaged& buffer, at::ScalarType type) const {
   return has_examples_ ? buffer.tensor.to(type).reshape({-1}) * share_
                        : at::zeros({buffer.tensor.numel()}, buffer.tensor.options().dtype(type));
 }
@@ -116,7 +116,7 @@ void StepBuffers::AppendTo(std::vector<at::Tensor>* control, double share, bool 
                          ? changed
                          : at::zeros({1}, averaged_[0].tensor.options().dtype(at::kFloat)));
   for (const Averaged& buffer : averaged_)
-    if (buffer.found && !buffer.wide()) control->push_back(Part(buffer, at::kFloat));
+    if (buffer.found && !buffer.wide()) control->push_back(Weighted(buffer, at::kFloat));
 }
 
 absl::Status StepBuffers::Apply(const at::Tensor& reduced) {
@@ -141,7 +141,7 @@ absl::Status StepBuffers::Apply(const at::Tensor& reduced) {
 absl::Status StepBuffers::ReduceNow(const std::vector<Averaged*>& buffers, at::ScalarType type) {
   if (buffers.empty()) return absl::OkStatus();
   std::vector<at::Tensor> parts;
-  for (const Averaged* buffer : buffers) parts.push_back(Part(*buffer, type));
+  for (const Averaged* buffer : buffers) parts.push_back(Weighted(*buffer, type));
   at::Tensor joined = at::cat(parts);
   MUSTER_RETURN_IF_ERROR(communicator_->AllReduce(BufferOf(joined), ReduceOp::kSum)->Wait());
   int64_t at = 0;

@@ -77,7 +77,7 @@ class StepBuffers {
   // undefined tensor if compared_ is empty.
   at::Tensor AnyChanged() const;
   // Returns the buffer times share_, as `type`. Returns zeros if this replica has no examples.
-  at::Tensor Part(const Averaged& buffer, at::ScalarType type) const;
+  at::Tensor Weighted(const Averaged& buffer, at::ScalarType type) const;
   // Reduces `buffers` together, as `type`, and sets them to their means.
   absl::Status ReduceNow(const std::vector<Averaged*>& buffers, at::ScalarType type);
   // Agrees with all replicas on the newly changed buffers, and averages them.

@@ -66,7 +66,7 @@ void StepGradients::Begin(const StepPlan& plan) {
 }
 
 bool StepGradients::on_servers() const {
-  return !parts_.replica->optimizers().empty() && optimizer(0).gradients->updates();
+  return !parts_.replica->optimizers().empty() && optimizer(0).gradients->on_servers();
 }
 
 void StepGradients::Backward(const Goal& goal, const Pass& pass) {
@@ -125,7 +125,7 @@ absl::Status StepGradients::Reduce(const std::vector<int>& optimizers, at::Tenso
   for (const int o : optimizers) {
     GradientSink* sink = optimizer(o).gradients.get();
     sinks.push_back(sink);
-    if (sink->updates())
+    if (sink->on_servers())
       pushed.insert(pushed.end(), sink->gradients().begin(), sink->gradients().end());
   }
   // Also checks the gradients of rows, which are pushed later, because a step is pushed completely
@@ -158,7 +158,7 @@ absl::Status StepGradients::Update(const std::vector<int>& optimizers) {
   std::vector<at::Tensor> reduced;
   for (const int o : optimizers) {
     const GradientSink& sink = *optimizer(o).gradients;
-    if (!sink.updates())
+    if (!sink.on_servers())
       reduced.insert(reduced.end(), sink.gradients().begin(), sink.gradients().end());
   }
   const bool finite = scaler_.Unscale(reduced);
@@ -173,7 +173,7 @@ absl::Status StepGradients::Update(const std::vector<int>& optimizers) {
     const at::NoGradGuard no_grad;
     for (const int o : optimizers) {
       NamedOptimizer& of = optimizer(o);
-      if (of.gradients->updates()) continue;  // The servers have already made the update.
+      if (of.gradients->on_servers()) continue;  // The servers have already made the update.
       of.rule->Update(of.gradients->gradients(), of.schedule->At(steps_done_));
     }
   });

@@ -48,8 +48,8 @@ const std::map<std::string, std::set<std::string>> kMayInclude = {
 constexpr char kOutside[] = "a program includes <muster/...> and its neighbours, \"models.h\"";
 constexpr char kTree[] = "a file includes \"folder/file.h\", from the top of the tree";
 
-// The folder at a depth of a path: Part("common/data/files/idx.cc", 1) is "data".
-std::string Part(const std::string& path, int depth) {
+// The folder at a depth of a path: FolderAt("common/data/files/idx.cc", 1) is "data".
+std::string FolderAt(const std::string& path, int depth) {
   std::istringstream parts(path);
   std::string part;
   for (; depth >= 0; --depth) {
@@ -65,7 +65,7 @@ int CommonRank(const std::string& folder) {
 
 // Why `file` may not include `include` (both from the top of the tree); "" if it may.
 std::string Violation(const std::string& file, const std::string& include) {
-  const std::string from = Part(file, 0), to = Part(include, 0);
+  const std::string from = FolderAt(file, 0), to = FolderAt(include, 0);
   const auto rule = kMayInclude.find(from);
   if (rule == kMayInclude.end()) return "this folder is not in the architecture";
   if (to == "muster") return "";
@@ -74,7 +74,7 @@ std::string Violation(const std::string& file, const std::string& include) {
     return include.find('/') == std::string::npos ? "" : kOutside;
   if (!kMayInclude.contains(to)) return kTree;
   if (from == "common" && to == "common") {
-    const std::string lower = Part(file, 1), upper = Part(include, 1);
+    const std::string lower = FolderAt(file, 1), upper = FolderAt(include, 1);
     if (CommonRank(upper) == static_cast<int>(kCommon.size())) return "no such folder of common";
     if (CommonRank(upper) <= CommonRank(lower)) return "";
     return fmt::format("common/{} lies below common/{}", lower, upper);

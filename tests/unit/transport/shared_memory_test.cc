@@ -23,8 +23,8 @@ TEST(SharedMemoryTest, WhatThereIsNoMemoryForIsRefused) {
 // A connection that has some of a shard's chunks takes the memory of these.
 TEST(SharedMemoryTest, WhatLiesBetweenItsPartsTakesNoMemory) {
   constexpr uint64_t kBytes = 64 << 20, kPart = 1 << 20;
-  const SharedMemory::Part parts[] = {{100, kPart}, {kBytes / 2, kBytes / 2 + kPart}};
-  const auto made = SharedMemory::Create(kBytes, parts);
+  const SharedMemory::ByteRange ranges[] = {{100, kPart}, {kBytes / 2, kBytes / 2 + kPart}};
+  const auto made = SharedMemory::Create(kBytes, ranges);
   ASSERT_TRUE(made.ok()) << made.status();
   const auto taken = [&] {
     struct stat status {};
@@ -35,9 +35,9 @@ TEST(SharedMemoryTest, WhatLiesBetweenItsPartsTakesNoMemory) {
   EXPECT_LE(taken(), 2 * kPart + 4096);
   const auto opened = SharedMemory::Open((*made)->place(), true);
   ASSERT_TRUE(opened.ok()) << opened.status();
-  for (const SharedMemory::Part& part : parts) {
-    (*opened)->bytes()[part.begin] = std::byte{7};
-    EXPECT_EQ((*made)->bytes()[part.begin], std::byte{7});
+  for (const SharedMemory::ByteRange& range : ranges) {
+    (*opened)->bytes()[range.begin] = std::byte{7};
+    EXPECT_EQ((*made)->bytes()[range.begin], std::byte{7});
   }
   EXPECT_LE(taken(), 2 * kPart + 4096);
 }

@@ -17,7 +17,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-proto::NextReply Part(int64_t id) {
+proto::NextReply EvaluationPart(int64_t id) {
   proto::NextReply reply;
   reply.mutable_lease()->set_id(id);
   reply.mutable_lease()->set_begin(id * 10);
@@ -27,7 +27,7 @@ proto::NextReply Part(int64_t id) {
 }
 
 proto::NextReply Batch(int64_t id, bool wait = false) {
-  proto::NextReply reply = Part(id);
+  proto::NextReply reply = EvaluationPart(id);
   reply.mutable_lease()->mutable_training()->set_wait(wait);
   return reply;
 }
@@ -274,7 +274,7 @@ TEST_F(LeaseClientTest, WhatIsDoneIsToldWhileAQuestionIsHeld) {
   ASSERT_TRUE(chief_.Await([&] { return chief_.requests.size() == 2; }));
   Complete(1);
   EXPECT_TRUE(chief_.Await([&] { return chief_.done.size() == 1; }));
-  chief_.Answer(Part(5));
+  chief_.Answer(EvaluationPart(5));
   EXPECT_EQ(Take(), 5);
   ASSERT_TRUE(chief_.Await([&] { return chief_.requests.back().want() > 0; }));
   proto::EvaluationDone part;
