@@ -6,6 +6,7 @@
 
 #include "chief/decision/decision_parts.h"
 #include "chief/decision/membership_policy.h"
+#include "common/base/short_list.h"
 
 namespace muster::chief {
 
@@ -96,7 +97,7 @@ void List::Add(const std::string& item) {
 }
 
 std::string List::text() const {
-  return count_ > kShown ? fmt::format("{} and {} others", text_, count_ - kShown) : text_;
+  return text_ + AndMore(static_cast<size_t>(std::max(0, count_ - kShown)));
 }
 
 bool Fresh(const JobState& s) { return s.generation == 0 && s.adopted_size == 0; }

@@ -41,7 +41,7 @@ bool Fresh(const JobState& s);
 // MembershipOptions::survivors has passed since the start of this chief.
 bool MayAwaitSurvivors(PausingTime now, const JobState& s, const MembershipOptions& o);
 
-// Builds a list such as "worker 3, worker 4 and 17 others" for messages. The list shows at most
+// Builds a list such as "worker 3, worker 4 and 17 more" for messages. The list shows at most
 // kShown items, so that messages of large jobs stay short.
 class List {
  public:

@@ -4,18 +4,12 @@
 
 #include <algorithm>
 
+#include "common/base/short_list.h"
+
 namespace muster::chief {
 namespace {
 
 constexpr size_t kListed = 8;
-
-// Returns for example "a, b and 3 more".
-std::string Joined(const std::vector<std::string>& texts) {
-  std::string list;
-  for (size_t i = 0; i < texts.size() && i < kListed; ++i) list += (i == 0 ? "" : ", ") + texts[i];
-  if (texts.size() > kListed) list += fmt::format(" and {} more", texts.size() - kListed);
-  return list;
-}
 
 std::string WhereText(const MemberInfo& m) {
   std::string where = m.process.host.empty() ? "" : "host " + m.process.host;
@@ -62,8 +56,9 @@ std::string DescribeMembers(PausingTime now, const JobState& s) {
   }
   const std::string what =
       fmt::format("collective {}, {}", front->report.collective_sequence, front->report.collective);
-  if (out.empty()) return fmt::format("{}: in it {}", what, Joined(in));
-  return fmt::format("{}: in it {}; not in it {}", what, Joined(in), Joined(out));
+  if (out.empty()) return fmt::format("{}: in it {}", what, ShortList(in, kListed));
+  return fmt::format("{}: in it {}; not in it {}", what, ShortList(in, kListed),
+                     ShortList(out, kListed));
 }
 
 }  // namespace muster::chief

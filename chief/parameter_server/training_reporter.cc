@@ -1,11 +1,11 @@
 #include "chief/parameter_server/training_reporter.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 
 #include "common/base/logging.h"
+#include "common/base/short_list.h"
 #include "common/train/shown.h"
 
 namespace muster::chief {
@@ -18,16 +18,11 @@ void LogRefused(const CompletedStep& step) {
   int64_t power = 1;
   while (power < step.refused_pushes) power *= 10;
   if (power != step.refused_pushes) return;
-  constexpr size_t kShown = 8;
-  const size_t shown = std::min(kShown, step.not_finite.size());
-  const size_t more = step.not_finite.size() - shown;
   LogWarning(
-      "step {}: worker {} pushed numbers that are not finite for {}{}: parameter servers have "
+      "step {}: worker {} pushed numbers that are not finite for {}: parameter servers have "
       "refused them and left these variables as they were{}; look at the data of this batch, or "
       "lower the learning rate",
-      step.step, step.worker,
-      fmt::join(step.not_finite.begin(), step.not_finite.begin() + shown, ", "),
-      more > 0 ? fmt::format(" and {} more", more) : "",
+      step.step, step.worker, ShortList(step.not_finite, 8),
       step.refused_pushes > 1 ? fmt::format(" ({} such pushes by now)", step.refused_pushes) : "");
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "common/base/short_list.h"
 #include "common/cluster/verdict.h"
 #include "common/flight/flight_story.h"
 
@@ -23,8 +24,7 @@ std::string List(const std::vector<std::string>& texts) {
     const bool last = i + 1 == texts.size();
     list += (i == 0 ? "" : last ? " and " : ", ") + texts[i];
   }
-  if (listed < texts.size()) list += fmt::format(" and {} more", texts.size() - listed);
-  return list;
+  return list + AndMore(texts.size() - listed);
 }
 
 std::string Duration(double seconds) {

@@ -11,6 +11,7 @@
 #include <functional>
 #include <map>
 
+#include "common/base/short_list.h"
 #include "common/optim/served_optimizer.h"
 #include "common/train/replica/local_gradients.h"
 #include "common/train/replica/replica.h"
@@ -38,7 +39,7 @@ std::string DescribeChange(const NamedOptimizer& optimizer, const std::vector<bo
     }
     if (more < 0) continue;
     parts.push_back(fmt::format("{} \"{}\"{}", unfrozen ? "unfrozen" : "frozen", first,
-                                more > 0 ? fmt::format(" and {} more", more) : ""));
+                                AndMore(static_cast<size_t>(more))));
   }
   return parts.empty() ? "changed nothing" : fmt::format("{}", fmt::join(parts, " and "));
 }

@@ -13,21 +13,14 @@
 
 #include "common/base/files/files.h"
 #include "common/base/logging.h"
+#include "common/base/short_list.h"
 #include "common/checkpoint/weights_file.h"
 #include "common/train/state/snapshot.h"
 
 namespace muster {
 namespace {
 
-// Returns a text with the first few names, and the number of the others.
-std::string Few(const std::vector<std::string>& names) {
-  constexpr size_t kShown = 4;
-  const std::vector<std::string> shown(names.begin(),
-                                       names.begin() + std::min(kShown, names.size()));
-  return names.size() <= kShown
-             ? fmt::format("{}", fmt::join(shown, ", "))
-             : fmt::format("{} and {} more", fmt::join(shown, ", "), names.size() - kShown);
-}
+std::string Few(const std::vector<std::string>& names) { return ShortList(names, 4); }
 
 bool SameKind(const at::Tensor& a, const at::Tensor& b) {
   if (a.is_floating_point() || b.is_floating_point())

@@ -4,12 +4,10 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
-
-#include <algorithm>
 
 #include "common/base/faults/process_fault.h"
 #include "common/base/logging.h"
+#include "common/base/short_list.h"
 #include "common/data/pipeline.h"
 #include "common/flight/spans.h"
 #include "common/train/step/loss_graph.h"
@@ -29,14 +27,10 @@ void LogUnused(const NamedOptimizer& optimizer) {
       names.push_back(optimizer.parameter_names[i]);
   }
   if (names.empty()) return;
-  constexpr size_t kShown = 8;
-  const size_t more = names.size() > kShown ? names.size() - kShown : 0;
-  names.resize(names.size() - more);
   LogWarning(
       "{} of the {} parameters of optimizer \"{}\" got no gradient in the first step, and are "
-      "updated only in steps where they get one: {}{}",
-      names.size() + more, optimizer.parameter_names.size(), optimizer.name, fmt::join(names, ", "),
-      more > 0 ? fmt::format(" and {} more", more) : "");
+      "updated only in steps where they get one: {}",
+      names.size(), optimizer.parameter_names.size(), optimizer.name, ShortList(names, 8));
 }
 
 }  // namespace

@@ -96,7 +96,7 @@ TEST_F(DecisionTest, TheRosterOfManyDoesNotNameThemAll) {
   Join(0);
   const std::string line = RosterLine(now_, state_);
   EXPECT_THAT(line, ::testing::StartsWith("1/1001 joined, missing worker 0 ("));
-  EXPECT_THAT(line, ::testing::EndsWith("worker 15 (a:1, never connected) and 984 others"));
+  EXPECT_THAT(line, ::testing::EndsWith("worker 15 (a:1, never connected) and 984 more"));
 }
 
 TEST_F(DecisionTest, TheJoinDeadlineEndsTheJobNamingTheMissing) {
