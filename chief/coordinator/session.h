@@ -49,7 +49,7 @@ class Session final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byt
   void Send(Message message);
   void Send(const proto::CoordinatorMessage& message) { Send(Encode(message)); }
   // Sends `message` if no other message is queued or being sent. Used for pulses, the coordinator's
-  // heartbeats.
+  // answers to reports.
   void SendIfIdle(Message message);
   // Ends the stream once all queued messages are sent. The member receives the status OK.
   void Close() { Close(grpc::Status::OK); }

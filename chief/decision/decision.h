@@ -273,8 +273,8 @@ std::vector<int> NextMembers(PausingTime now, const JobState& state,
                              const MembershipOptions& options);
 
 // Returns the data that the coordinator keeps about a member after its process is lost. The result
-// keeps the value of `in_generation` in `lost`, because synchronous members wait for each other.
-// For independent members, the caller sets `in_generation` to false.
+// has the same in_generation as `lost`, because the other synchronous members wait for the member.
+// For independent members, the caller sets in_generation to false.
 MemberInfo Absent(PausingTime now, const JobState& state, const MemberInfo& lost,
                   const MembershipOptions& options);
 

@@ -27,7 +27,7 @@ namespace muster::chief {
 // The staleness of a worker's pushes.
 struct StalenessRecord {
   int64_t max = 0, pushes = 0;
-  double sum = 0;  // The sum, over the pushes, of their mean staleness.
+  double sum = 0;  // The sum of the pushes' mean staleness.
   // Adds a push. `highest` and `mean` are the highest and the mean staleness of the chunks (pieces
   // of the variables) that the push updated.
   void Add(int64_t highest, double mean) {

@@ -4,8 +4,8 @@
 // WorkTable owns it, and decides whether a worker may get a lease at all. TrainingLeases does no
 // I/O. Used by one thread at a time.
 //
-// A worker has at most kMaxHeld leases under a staleness bound. Without a bound, a worker with
-// short batches gets several at once.
+// With a staleness bound, a worker holds at most kMaxHeld leases. Without a bound, one call of
+// Offer gives a worker with short batches several leases (NextRequest::want).
 #pragma once
 
 #include <cstdint>
@@ -70,8 +70,9 @@ class TrainingLeases {
   // may. If it must wait for a slower worker, returns the reason. REQUIRES: `request.held()` has
   // this lease.
   std::string Start(const proto::NextRequest& request);
-  // Sets the lease of the worker that sent `request`, and perhaps more of them, in `reply`. If
-  // there is no lease for the worker now, returns false and sets `reason`.
+  // Sets the next lease of the worker that sent `request` in `reply`. Without a staleness bound,
+  // may also add further leases (NextReply::more). If there is no lease for the worker now, returns
+  // false and sets `reason`.
   bool Offer(const proto::NextRequest& request, proto::NextReply* reply, std::string* reason);
   // Returns a number that rises if a call of Take, Start, Offer or set_gate may have changed what
   // Start and Offer return to any worker. WorkTable counts the changes by Join, Lose and Adopt.
@@ -79,19 +80,20 @@ class TrainingLeases {
 
   // ---- After a restart of the chief
   //
-  // For a lease that `worker` reports to a restarted chief. Assigns the lease to the worker if no
-  // worker holds it. Returns false if the run has no lease `id`.
+  // Called for a lease that `worker` reports to a restarted chief. Assigns the lease to the worker
+  // if no worker holds it. Returns false if the run has no lease `id`.
   bool Adopt(int worker, int64_t id);
   // See WorkTable::Reach.
   void Reach(int64_t lease) { leases_.Reach(lease); }
-  // `recovering` is true if workers may still report leases without a worker as their own.
-  // Otherwise the record counts these leases as repeated.
+  // If `recovering` is false, the record counts the leases that no worker holds as repeated,
+  // because they will be given out again. If `recovering` is true, workers may still report that
+  // they hold these leases, so the record does not count them.
   Json ToRecord(bool recovering) const;
   // Replaces the content of this object by ToRecord() of an earlier chief. Returns DataError if the
   // record is malformed or belongs to another job. The content is then unspecified.
   absl::Status Read(const Json& record);
 
-  // ---- What training has come to
+  // ---- Progress
   //
   // Returns the steps completed since the last call, in the order of completion.
   std::vector<CompletedStep> TakeCompleted();

@@ -1,9 +1,9 @@
 // WorkTable decides what each worker of a parameter-server job does next, and sums up the workers'
 // results. The work of a worker is a training lease (a batch that the chief assigns to it,
-// training_leases.h) or a part of a validation or test pass (evaluation_pass.h). WorkTable itself
-// has the workers: which process each one is, which of its work is void, and what it must still
-// report to a restarted chief. It reads proto::NextRequest, fills in proto::NextReply and does no
-// I/O. DirectorState owns it. Used by one thread at a time.
+// training_leases.h) or a part of a validation or test pass (evaluation_pass.h). For each worker,
+// WorkTable itself records the process, whether the current work is void, and whether the worker
+// must still report to a restarted chief. It reads proto::NextRequest, fills in proto::NextReply
+// and does no I/O. DirectorState owns it. Used by one thread at a time.
 //
 // The chief stores its state regularly as a record on the ps tasks (chief_record.h). A restarted
 // chief makes its WorkTable from this record.

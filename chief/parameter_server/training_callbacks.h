@@ -1,6 +1,6 @@
 // TrainingCallbacks decides when the callbacks of a parameter-server job run, and keeps their
 // state. Hooks run on the thread of Director::Run. The hooks for the end of an epoch and for the
-// begin of the next one run after the last step of the epoch. The chief gives the first batch of
+// start of the next one run after the last step of the epoch. The chief gives the first batch of
 // the next epoch to a worker only after a server has stored a ChiefRecord
 // (chief/leases/chief_record.h) with the callbacks' decisions. A restarted chief therefore
 // continues with these decisions. Used by one thread at a time.
@@ -45,7 +45,7 @@ class TrainingCallbacks {
   // Returns whether a callback has stopped training.
   bool stopping() const { return record_ && !record_->stop.empty(); }
   // EpochEnded returns whether the hooks for the end of an epoch must run at the state `at`.
-  // EpochBegins returns the same for the hooks for the begin of an epoch.
+  // EpochBegins returns the same for the hooks for the start of an epoch.
   bool EpochEnded(const checkpoint::TrainingState& at) const;
   bool EpochBegins(const checkpoint::TrainingState& at) const {
     return record_ && record_->epochs_begun <= at.epoch;
@@ -53,7 +53,7 @@ class TrainingCallbacks {
   // Returns whether a callback keeps a copy of the weights after `steps`, the newest completed
   // step. When training resumes, a chief whose replica no longer holds this copy must make it anew.
   // The servers hold the same weights. The chief therefore reads the weights from the servers
-  // before it runs the hooks for the begin of training.
+  // before it runs the hooks for the start of training.
   bool BeginWithWeights(int64_t steps) const;
 
   // ---- Run hooks
@@ -61,7 +61,7 @@ class TrainingCallbacks {
   // These functions REQUIRE exist(), except EndStep and EndPass. If there are no callbacks, EndStep
   // and EndPass run no hooks.
   //
-  // Runs the hooks for the begin of training. `steps` is the newest completed step. `saved` is true
+  // Runs the hooks for the start of training. `steps` is the newest completed step. `saved` is true
   // if a checkpoint has the state after this step.
   absl::Status Begin(const ShardState::CallbackParts& parts, int64_t steps, bool saved);
   absl::Status EndStep(const CompletedStep& step);

@@ -113,7 +113,8 @@ struct Request {
 struct ReplyPart {
   uint32_t chunk = 0;
   uint8_t applied = 0, refused = 0;  // As in Pushed.
-  // 1: for a kPullNewer, the chunk has had no newer updates. The part has no data.
+  // For kPullNewer. 1: the chunk has had no updates since RequestPart::pulled, so the part has no
+  // data.
   uint8_t same = 0;
   uint8_t reserved = 0;
   int64_t updates = 0;    // The chunk's number of updates.

@@ -37,9 +37,9 @@ std::string HostNameIn(std::string_view configuration);
 // line kShellReady, reads one line from its standard input, and executes this line.
 std::string ShellCommand();
 inline constexpr std::string_view kShellReady = "muster-shell-ready";
-// Returns the line for the standard input of ShellCommand. The shell changes to `folder`, which is
-// quoted for the shell. The shell prints kVersionIs and the version of the program `muster` on one
-// line. The shell then executes `muster run-tasks LAUNCH` in its place.
+// Returns the line for the standard input of ShellCommand. `folder` is quoted for the shell. The
+// shell changes to `folder`, and prints kVersionIs and the version of the program `muster` on one
+// line. It then replaces itself with `muster run-tasks LAUNCH`.
 std::string StartLine(const std::string& folder, const std::string& muster,
                       const std::string& launch);
 inline constexpr std::string_view kVersionIs = "muster-version ";

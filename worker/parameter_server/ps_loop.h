@@ -85,8 +85,8 @@ class PsLoop final : public LeasedLoop {
   bool Pull();
   void EvaluateLease();
   // Applies the learning rates that callbacks on the chief have set. The lease contains these
-  // rates. RunStep calls SetRates, but Next does not: Next may already have the first lease of the
-  // next epoch. The rates of this lease must not take effect at the end of the current epoch.
+  // rates. RunStep calls SetRates. Next does not call it, because Next may take the first lease of
+  // the next epoch while the program still finishes the current epoch with the current rates.
   void SetRates();
   void CheckBatchNorm(const BatchNormWatch& watch) const;
   void Measure(const StepResult& result);  // Feeds the meter.

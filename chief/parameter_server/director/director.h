@@ -107,8 +107,9 @@ class Director : public MemberEvents {
   virtual void Abort(const absl::Status& why) = 0;
   // Thread-safe.
   virtual DirectorRecord record() const = 0;
-  // Thread-safe, and may be called before Run. Returns true if a server is present that was a
-  // member before (AdmittedMember::again). Such a server may hold the run's state.
+  // Thread-safe, and may be called before Run. Returns true if a present server was already a
+  // member before its last admission (AdmittedMember::again). Such a server may hold the run's
+  // state.
   virtual bool MayHaveState() const = 0;
 };
 

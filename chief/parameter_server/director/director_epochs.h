@@ -67,7 +67,7 @@ class DirectorEpochs {
   // completed step. `pass` is the running pass.
   void Describe(const checkpoint::TrainingState& at,
                 const std::optional<WorkTable::PassResult>& pass, DirectorSituation* now) const;
-  // Callbacks run their hooks for the begin of an epoch before the first lease (batch) of that
+  // Callbacks run their hooks for the start of an epoch before the first lease (batch) of that
   // epoch is given out. Returns the number of epochs for which a server has stored a record with
   // the results of these hooks. The chief must not give out leases of epochs beyond this number
   // yet. Returns nullopt if there are no callbacks.
@@ -86,7 +86,8 @@ class DirectorEpochs {
   // The newest step that was reported after the last RecordProgress.
   std::optional<CompletedStep> last_step_;
   int64_t open_epochs_ = 0;  // The last result of OpenEpochs.
-  // The version of the first record with the results of the last hooks (see ShardServers).
+  // The version (ShardServers::record_version) of the record that first contained the results of
+  // the last hooks.
   uint64_t callbacks_version_ = 0;
 };
 

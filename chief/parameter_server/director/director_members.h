@@ -27,8 +27,8 @@ class DirectorMembers final : public proto::Leases::CallbackService,
                               private ViewCall::Handler,
                               private ServerLinks::Handler {
  public:
-  // Gives exclusive access to the DirectorState. Workers' calls that are answered while a Lock
-  // exists finish after the Lock has released the mutex.
+  // Gives exclusive access to the DirectorState. The destructor first releases the mutex, and then
+  // finishes the workers' calls that were answered while the Lock existed.
   class ABSL_SCOPED_LOCKABLE Lock {
    public:
     // `members` must outlive this object.

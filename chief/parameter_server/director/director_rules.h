@@ -54,11 +54,11 @@ struct DirectorSituation {
   bool callbacks = false;        // True if the job has callbacks.
   bool callbacks_ended = false;  // True if the hooks for the end of training have run.
   bool epoch_ended = false;      // True if the hooks for the end of an epoch have to run.
-  bool epoch_begins = false;     // True if the hooks for the begin of the next epoch have to run.
+  bool epoch_begins = false;     // True if the hooks for the start of the next epoch have to run.
   // True if the chief's replica of the model has the servers' current weights.
   bool weights_known = false;
   // True if a callback keeps a copy of the weights after the newest completed step. The chief then
-  // reads these weights from the servers before it runs the hooks for the begin of training.
+  // reads these weights from the servers before it runs the hooks for the start of training.
   bool begins_with_weights = false;
 };
 
@@ -67,7 +67,7 @@ enum class DirectorAction {
   kBeginCallbacks,
   kEndEpoch,     // Run the hooks for the end of an epoch.
   kEndTraining,  // Run the hooks for the end of training.
-  kBeginEpoch,   // Run the hooks for the begin of an epoch.
+  kBeginEpoch,   // Run the hooks for the start of an epoch.
   kWantWeights,  // Request a cut for callbacks.
   kRequestBest,  // Ask the CheckpointSink whether to save the state as the best one.
   kRequestSave,  // Ask the CheckpointSink about the save that a callback has requested.

@@ -15,11 +15,12 @@ namespace muster {
 // the job's file counts.
 absl::StatusOr<std::vector<LoadSpec>> LoadsOf(const Job& job, const Replica& replica);
 
-// Loads the weights of LoadsOf, and logs a line for each model. If `filled` is not null, adds the
-// names "<model>.<name>" of the loaded parameters and buffers to `*filled`. Returns a
+// Loads the files that LoadsOf returns, and logs a line for each model. If `filled` is not null,
+// adds the names "<model>.<name>" of the loaded parameters and buffers to `*filled`. Returns a
 // ConfigurationError for a missing model or file, and for a tensor of another shape or type. With
-// LoadSpec::strict, a missing tensor in the file and a tensor without a place in the model are
-// errors too. Returns a DataError for a damaged file. After an error, the models may have changed.
+// LoadSpec::strict, also returns a ConfigurationError if the file lacks a tensor of the model, or
+// if the model lacks a tensor of the file. Returns a DataError for a damaged file. After an error,
+// the models may have changed.
 absl::Status LoadWeights(checkpoint::FileSystem& files, const Job& job, Replica* replica,
                          std::set<std::string>* filled = nullptr);
 

@@ -13,7 +13,7 @@ namespace muster::testing {
 
 class Proxy {
  public:
-  // Flips a bit of byte `flip` (from 0) of all bytes that the dialing sides send.
+  // Flips one bit of the byte number `flip` (from 0) in the stream from the dialing sides.
   explicit Proxy(std::string target, size_t flip = SIZE_MAX)
       : target_(std::move(target)), flip_(flip), listener_(socket(AF_INET, SOCK_STREAM, 0)) {
     sockaddr_in own{};

@@ -25,7 +25,8 @@ inline const EmbeddingData& TheData() {
   return data;
 }
 
-// Predicts y as the sum of a row of "left", a row of "right" and a bias.
+// Makes `p` a program that predicts y. The prediction is a bias, plus the elements of a row of
+// "left" and of a row of "right".
 inline void Summed(TestProgram& p, EmbeddingOptions options) {
   p.on_build = [options](TestProgram& self, Builder& builder) {
     self.model->parameter("b", at::zeros({}));
