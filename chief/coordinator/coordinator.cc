@@ -27,11 +27,11 @@ CoordinatorImpl::CoordinatorImpl(CoordinatorOptions options)
       state_(options_),
       actions_(state_),
       registration_(state_, actions_),
-      keeper_(options_.record_identity, [this](IdentityWriter::Result kept) {
+      identity_writer_(options_.record_identity, [this](IdentityWriter::Result result) {
         absl::MutexLock lock(&mu_);
         // A failed write is retried at the next tick.
-        if (kept.status.ok()) state_.Wake();
-        kept_ = std::move(kept);
+        if (result.status.ok()) state_.Wake();
+        finished_write_ = std::move(result);
       }) {}
 
 absl::Status CoordinatorImpl::Listen() {
@@ -118,7 +118,7 @@ void CoordinatorImpl::Run() {
                  Seconds(pause));
     state_.CheckDeaths(now);
     state_.job.last_refusal = server_->last_refusal();
-    if (const auto kept = std::exchange(kept_, std::nullopt)) KeptLocked(*kept);
+    if (const auto result = std::exchange(finished_write_, std::nullopt)) OnWrittenLocked(*result);
     // Repeats, so that members that were lost together are dropped together.
     Decision decision;
     do {
@@ -135,15 +135,16 @@ void CoordinatorImpl::Run() {
   }
 }
 
-void CoordinatorImpl::KeptLocked(const IdentityWriter::Result& kept) {
-  if (kept.status.ok()) {
-    state_.kept.emplace(kept.run_id, kept.term);
-    not_kept_since_.reset();
-  } else if (kept.status != not_kept_) {
-    LogWarning("run {} is not on the disk yet: {}", kept.run_id, Message(kept.status));
+void CoordinatorImpl::OnWrittenLocked(const IdentityWriter::Result& result) {
+  if (result.status.ok()) {
+    state_.recorded_identity.emplace(result.run_id, result.term);
+    first_try_at_.reset();
+  } else if (result.status != last_write_) {
+    LogWarning("run {} is not on the disk yet: {}", result.run_id, Message(result.status));
   }
-  not_kept_ = kept.status;
-  if (kept.run_id == registration_.adopting()) registration_.Adopted(kept.run_id, kept.status);
+  last_write_ = result.status;
+  if (result.run_id == registration_.adopting())
+    registration_.Adopted(result.run_id, result.status);
 }
 
 void CoordinatorImpl::RecordIdentityLocked(PausingTime now) {
@@ -152,16 +153,17 @@ void CoordinatorImpl::RecordIdentityLocked(PausingTime now) {
   // A member that was turned away reconnects within a second. After a longer gap, the first failure
   // no longer counts.
   constexpr Duration kForgotten = std::chrono::seconds(10);
-  if (!not_kept_since_ || now - to_keep_at_ > kForgotten) not_kept_since_ = now;
-  to_keep_at_ = now;
-  keeper_.Start(adopting.empty() ? state_.admission.run_id : adopting, state_.admission.term);
-  if (now - *not_kept_since_ < options_.decision.join) return;
+  if (!first_try_at_ || now - write_needed_at_ > kForgotten) first_try_at_ = now;
+  write_needed_at_ = now;
+  identity_writer_.Start(adopting.empty() ? state_.admission.run_id : adopting,
+                         state_.admission.term);
+  if (now - *first_try_at_ < options_.decision.join) return;
   actions_.End(now,
                {ExitCode::kRetryable, "", "", -1, Phase::kStarting,
                 fmt::format("no generation could be formed within {:g} s (timeouts.join): {}",
                             Seconds(options_.decision.join),
-                            not_kept_.ok() ? "the disk of model_dir does not answer"
-                                           : std::string(Message(not_kept_)))},
+                            last_write_.ok() ? "the disk of model_dir does not answer"
+                                             : std::string(Message(last_write_)))},
                -1);
 }
 

@@ -71,7 +71,7 @@ class CoordinatorImpl final : public Coordinator,
   // cannot be formed before the write. Ends the job if no write succeeds within timeouts.join.
   void RecordIdentityLocked(PausingTime now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Handles the result of a write of the run id and the term.
-  void KeptLocked(const IdentityWriter::Result& kept) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void OnWrittenLocked(const IdentityWriter::Result& result) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void OnHello(const std::shared_ptr<chief::Session>& session, const proto::Hello& said);
   void MakeRoomForSessionLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void EndWithoutHelloLocked(PausingTime now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -88,11 +88,11 @@ class CoordinatorImpl final : public Coordinator,
   MonotonicTime next_probe_;
   // True if a generation waits until the run id and the term are on the disk.
   bool to_form_ = false;
-  absl::Status not_kept_;  // The result of the last write of the run id and the term.
+  absl::Status last_write_;  // The result of the last write of the run id and the term.
   // The time of the first try in the current series of tries to write. nullopt after a success. A
   // new series starts if no write was needed for ten seconds.
-  std::optional<PausingTime> not_kept_since_;
-  PausingTime to_keep_at_;  // The last time at which a write was needed.
+  std::optional<PausingTime> first_try_at_;
+  PausingTime write_needed_at_;  // The last time at which a write was needed.
 
   absl::Mutex mu_;
   bool exiting_ ABSL_GUARDED_BY(mu_) = false;
@@ -101,10 +101,10 @@ class CoordinatorImpl final : public Coordinator,
   Registration registration_ ABSL_GUARDED_BY(mu_);
   // Sessions that have not sent a Hello, with the time at which each was opened.
   std::map<std::shared_ptr<chief::Session>, PausingTime> greeting_ ABSL_GUARDED_BY(mu_);
-  std::optional<IdentityWriter::Result> kept_ ABSL_GUARDED_BY(mu_);
+  std::optional<IdentityWriter::Result> finished_write_ ABSL_GUARDED_BY(mu_);
   // Used only by thread_. Must be the last field, because the writer's thread uses the fields
   // above.
-  IdentityWriter keeper_;
+  IdentityWriter identity_writer_;
 };
 
 }  // namespace muster::chief

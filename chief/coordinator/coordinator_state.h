@@ -55,7 +55,8 @@ struct CoordinatorState {
   }
   // Returns true if the current run id and term are on the disk.
   bool IdentityRecorded() const {
-    return kept && kept->first == admission.run_id && kept->second == admission.term;
+    return recorded_identity && recorded_identity->first == admission.run_id &&
+           recorded_identity->second == admission.term;
   }
   // Handles a report that a task has failed, or that its process has ended and will not be
   // restarted. Returns "" if the report ends the job, otherwise the reason why it does not. Sets
@@ -97,7 +98,7 @@ struct CoordinatorState {
   uint64_t Newest() const { return (static_cast<uint64_t>(admission.term) << 32) | counter; }
   // The run id and the term of the last successful write to the disk. The coordinator forms a
   // generation only if these values equal the current run id and term.
-  std::optional<std::pair<std::string, uint32_t>> kept;
+  std::optional<std::pair<std::string, uint32_t>> recorded_identity;
   std::string abort_reason;  // Why the last generation was aborted.
   bool event = false;        // True if Wake was called since the last decision.
   // True if the job has ended and the coordinator no longer waits for acknowledgements of the

@@ -22,10 +22,10 @@ class IdentityWriter {
     uint32_t term = 0;
     absl::Status status;
   };
-  // `keep` writes the identity. `on_done` receives the result. Both are called on this object's
-  // thread. If `keep` is null, each write succeeds.
-  IdentityWriter(WriteFunction keep, std::function<void(Result)> on_done)
-      : write_(std::move(keep)), on_done_(std::move(on_done)) {}
+  // `write` writes the identity. `on_done` receives the result. Both are called on this object's
+  // thread. If `write` is null, each write succeeds.
+  IdentityWriter(WriteFunction write, std::function<void(Result)> on_done)
+      : write_(std::move(write)), on_done_(std::move(on_done)) {}
   ~IdentityWriter();  // Blocks until the current write and its `on_done` have returned.
 
   // Starts a write. Has no effect while another write is in progress. Does not wait for `on_done`,

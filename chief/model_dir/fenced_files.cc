@@ -55,11 +55,11 @@ std::optional<uint32_t> TermOf(std::string_view name, std::string_view file) {
 
 }  // namespace
 
-std::string FencedFiles::PartOf(const std::string& path) const {
+std::string FencedFiles::TemporaryPath(const std::string& path) const {
   return fmt::format("{}.{}.{}{}", path, term_, getpid(), kPart);
 }
 
-void FencedFiles::DropEarlierParts(const std::string& path) const {
+void FencedFiles::RemoveEarlierTemporaries(const std::string& path) const {
   const std::filesystem::path file(path);
   std::error_code error;
   for (std::filesystem::directory_iterator entry(file.parent_path(), error), end;
@@ -71,24 +71,24 @@ void FencedFiles::DropEarlierParts(const std::string& path) const {
 }
 
 absl::Status FencedFiles::Write(const std::string& path, const Json& json) const {
-  const std::string part = PartOf(path);
-  absl::Status status = WriteWhole(part, Dump(json, 2) + '\n');
+  const std::string temporary = TemporaryPath(path);
+  absl::Status status = WriteWhole(temporary, Dump(json, 2) + '\n');
   if (status.ok()) status = Check();
   if (status.ok()) {
-    DropEarlierParts(path);
-    if (rename(part.c_str(), path.c_str()) != 0)
+    RemoveEarlierTemporaries(path);
+    if (rename(temporary.c_str(), path.c_str()) != 0)
       status = errno == ENOENT ? Superseded(fmt::format("{}: another chief took model_dir", path))
                                : NotWritten(path, errno);
   }
-  if (!status.ok()) unlink(part.c_str());
+  if (!status.ok()) unlink(temporary.c_str());
   return status;
 }
 
 absl::Status FencedFiles::Remove(const std::string& path) const {
   MUSTER_RETURN_IF_ERROR(Check());
-  DropEarlierParts(path);
+  RemoveEarlierTemporaries(path);
   // Moves the file aside first, so that a file that another chief has just written can be put back.
-  const std::string aside = PartOf(path);
+  const std::string aside = TemporaryPath(path);
   if (rename(path.c_str(), aside.c_str()) != 0)
     return errno == ENOENT ? absl::OkStatus() : NotWritten(path, errno);
   const absl::Status still = Check();

@@ -33,8 +33,8 @@ class FencedFiles {
   absl::Status Remove(const std::string& path) const;
 
  private:
-  std::string PartOf(const std::string& path) const;
-  void DropEarlierParts(const std::string& path) const;
+  std::string TemporaryPath(const std::string& path) const;
+  void RemoveEarlierTemporaries(const std::string& path) const;
 
   const std::function<absl::Status()> fence_;
   const uint32_t term_;
