@@ -25,8 +25,8 @@
 
 #include "absl/synchronization/mutex.h"
 #include "chief/coordinator/coordinator.h"
-#include "common/base/locks.h"
 #include "common/base/logging.h"
+#include "common/base/process/locks.h"
 #include "common/cluster/protocol.h"
 #include "common/rpc/channel.h"
 #include "common/session/session_client.h"

@@ -26,7 +26,7 @@
 #include "chief/trace_service.h"
 #include "common/base/log_writer.h"
 #include "common/base/logging.h"
-#include "common/base/service_manager.h"
+#include "common/base/process/service_manager.h"
 #include "common/checkpoint/files/faulty_file_system.h"
 #include "common/job/finished_run.h"
 #include "common/job/program_path.h"

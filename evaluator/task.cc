@@ -8,8 +8,8 @@
 #include <thread>
 
 #include "common/base/logging.h"
-#include "common/base/restarts.h"
-#include "common/base/service_manager.h"
+#include "common/base/process/restarts.h"
+#include "common/base/process/service_manager.h"
 #include "common/cluster/other_file.h"
 #include "common/cluster/verdict.h"
 #include "common/job/finished_run.h"

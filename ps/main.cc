@@ -1,7 +1,7 @@
 #include <atomic>
 
 #include "common/base/logging.h"
-#include "common/base/termination_message.h"
+#include "common/base/process/termination_message.h"
 #include "common/membership/faulty_membership.h"
 #include "common/membership/member_options.h"
 #include "common/process/task_process.h"

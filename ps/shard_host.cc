@@ -13,10 +13,10 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
-#include "common/base/cores.h"
 #include "common/base/fan_out.h"
 #include "common/base/logging.h"
 #include "common/base/peer_text.h"
+#include "common/base/process/cores.h"
 #include "common/flight/spans.h"
 #include "common/push_pull/wire.h"
 #include "ps/replication/replication.h"

@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <thread>
 
-#include "common/base/fatal.h"
 #include "common/base/logging.h"
-#include "common/base/restarts.h"
-#include "common/base/service_manager.h"
+#include "common/base/process/fatal.h"
+#include "common/base/process/restarts.h"
+#include "common/base/process/service_manager.h"
 #include "common/base/wait.h"
 #include "common/flight/spans.h"
 #include "common/job/job_security.h"

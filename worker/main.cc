@@ -1,5 +1,5 @@
 #include "chief/chief.h"
-#include "common/base/termination_message.h"
+#include "common/base/process/termination_message.h"
 #include "examples/programs.h"
 #include "worker/task.h"
 

@@ -7,11 +7,11 @@
 #include <atomic>
 #include <thread>
 
-#include "common/base/fatal.h"
 #include "common/base/faults/process_fault.h"
 #include "common/base/logging.h"
-#include "common/base/restarts.h"
-#include "common/base/service_manager.h"
+#include "common/base/process/fatal.h"
+#include "common/base/process/restarts.h"
+#include "common/base/process/service_manager.h"
 #include "common/cluster/verdict.h"
 #include "common/collective/nccl/nccl.h"
 #include "common/flight/spans.h"

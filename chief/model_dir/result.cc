@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <fstream>
 
-#include "common/base/cores.h"
+#include "common/base/process/cores.h"
 #include "muster/version.h"
 
 namespace muster::chief {

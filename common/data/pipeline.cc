@@ -12,9 +12,9 @@
 #include <thread>
 
 #include "common/base/clock.h"
-#include "common/base/cores.h"
 #include "common/base/logging.h"
 #include "common/base/peer_text.h"
+#include "common/base/process/cores.h"
 #include "common/base/suppressed.h"
 #include "common/base/wait.h"
 #include "common/data/batches.h"

@@ -8,12 +8,12 @@
 
 #include "common/base/files/created_files.h"
 #include "common/base/files/descriptors.h"
-#include "common/base/locks.h"
 #include "common/base/log_writer.h"
 #include "common/base/logging.h"
-#include "common/base/restarts.h"
-#include "common/base/service_manager.h"
-#include "common/base/termination_message.h"
+#include "common/base/process/locks.h"
+#include "common/base/process/restarts.h"
+#include "common/base/process/service_manager.h"
+#include "common/base/process/termination_message.h"
 #include "common/job/job_checks.h"
 #include "muster/version.h"
 

@@ -16,8 +16,8 @@
 
 #include "common/base/files/descriptors.h"
 #include "common/base/logging.h"
-#include "common/base/memory.h"
 #include "common/base/peer_text.h"
+#include "common/base/process/memory.h"
 #include "common/base/suppressed.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/library.h"

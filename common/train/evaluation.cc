@@ -9,7 +9,7 @@
 #include <algorithm>
 #include <optional>
 
-#include "common/base/cores.h"
+#include "common/base/process/cores.h"
 #include "common/data/pipeline.h"
 #include "common/train/embedding/embedding_step.h"
 #include "common/train/loop_data.h"

@@ -7,8 +7,8 @@
 #include <numeric>
 
 #include "common/base/clock.h"
-#include "common/base/cores.h"
 #include "common/base/hash.h"
+#include "common/base/process/cores.h"
 #include "common/telemetry/task_meter.h"
 #include "common/train/replica/replica_values.h"
 #include "common/train/step/step.h"

@@ -12,9 +12,9 @@
 #include <set>
 #include <thread>
 
-#include "common/base/cores.h"
 #include "common/base/faults/process_fault.h"
 #include "common/base/logging.h"
+#include "common/base/process/cores.h"
 #include "common/flight/spans.h"
 #include "common/train/callbacks/kept_weights.h"
 #include "common/train/embedding/central_storage.h"

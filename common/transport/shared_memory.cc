@@ -13,7 +13,7 @@
 #include <string_view>
 
 #include "absl/synchronization/mutex.h"
-#include "common/base/memory.h"
+#include "common/base/process/memory.h"
 
 namespace muster::transport {
 namespace {

@@ -13,8 +13,8 @@
 #include <optional>
 #include <thread>
 
+#include "common/base/process/restarts.h"
 #include "common/base/random_name.h"
-#include "common/base/restarts.h"
 #include "common/base/wait.h"
 #include "common/cluster/task.h"
 #include "deploy/hosts/archive.h"

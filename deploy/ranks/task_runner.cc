@@ -9,7 +9,7 @@
 #include <csignal>
 #include <cstring>
 
-#include "common/base/restarts.h"
+#include "common/base/process/restarts.h"
 #include "deploy/launcher/processes/child.h"
 #include "deploy/launcher/processes/exec_image.h"
 

@@ -11,7 +11,7 @@
 #include <thread>
 
 #include "common/base/logging.h"
-#include "common/base/restarts.h"
+#include "common/base/process/restarts.h"
 #include "tests/cluster/role.h"
 
 namespace muster {

@@ -10,9 +10,9 @@
 #include <thread>
 
 #include "absl/synchronization/mutex.h"
-#include "common/base/cores.h"
 #include "common/base/faults/process_fault.h"
 #include "common/base/logging.h"
+#include "common/base/process/cores.h"
 #include "common/base/wait.h"
 #include "common/flight/spans.h"
 #include "common/push_pull/client.h"

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "common/base/logging.h"
-#include "common/base/restarts.h"
+#include "common/base/process/restarts.h"
 #include "common/telemetry/progress.h"
 #include "deploy/launcher/processes/lines.h"
 #include "deploy/launcher/processes/ports.h"

@@ -1,4 +1,4 @@
-#include "common/base/fatal.h"
+#include "common/base/process/fatal.h"
 
 #include <gtest/gtest.h>
 #include <signal.h>

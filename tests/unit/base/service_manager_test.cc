@@ -1,4 +1,4 @@
-#include "common/base/service_manager.h"
+#include "common/base/process/service_manager.h"
 
 #include <gtest/gtest.h>
 #include <poll.h>

@@ -6,7 +6,7 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
-#include "common/base/memory.h"
+#include "common/base/process/memory.h"
 
 namespace muster::transport {
 namespace {

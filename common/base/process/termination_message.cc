@@ -1,4 +1,4 @@
-#include "common/base/termination_message.h"
+#include "common/base/process/termination_message.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>

@@ -1,4 +1,4 @@
-#include "common/base/fatal.h"
+#include "common/base/process/fatal.h"
 
 #include <fmt/format.h>
 #include <poll.h>

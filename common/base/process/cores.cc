@@ -1,4 +1,4 @@
-#include "common/base/cores.h"
+#include "common/base/process/cores.h"
 
 #include <sched.h>
 

@@ -1,4 +1,4 @@
-#include "common/base/restarts.h"
+#include "common/base/process/restarts.h"
 
 #include <algorithm>
 #include <cstdlib>

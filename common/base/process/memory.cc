@@ -1,4 +1,4 @@
-#include "common/base/memory.h"
+#include "common/base/process/memory.h"
 
 #include <algorithm>
 #include <cstdlib>
