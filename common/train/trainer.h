@@ -17,11 +17,11 @@
 #include "common/checkpoint/files/file_system.h"
 #include "common/job/job.h"
 #include "common/train/damaged_examples.h"
-#include "common/train/loop_state.h"
 #include "common/train/membership.h"
 #include "common/train/replica/replica.h"
 #include "common/train/replica/replica_buffers.h"
 #include "common/train/state/checkpointing.h"
+#include "common/train/state/loop_state.h"
 #include "common/train/state/snapshot.h"
 
 namespace muster {

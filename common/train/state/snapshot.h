@@ -19,9 +19,9 @@
 #include <vector>
 
 #include "common/checkpoint/checkpoint.h"
-#include "common/train/loop_state.h"
 #include "common/train/replica/replica.h"
 #include "common/train/replica/replica_buffers.h"
+#include "common/train/state/loop_state.h"
 
 namespace muster {
 

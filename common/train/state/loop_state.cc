@@ -1,4 +1,4 @@
-#include "common/train/loop_state.h"
+#include "common/train/state/loop_state.h"
 
 #include <ATen/Functions.h>
 #include <ATen/core/grad_mode.h>

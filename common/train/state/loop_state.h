@@ -64,7 +64,7 @@ struct LoopState {
   checkpoint::Extras extras;
   int64_t global_batch_size = 0;  // Set from the job at the first start of the run. 0 until then.
   // Belongs to the process. The step of the last state that this process gave to the CheckpointSink
-  // (state/checkpointing.h) or restored from a checkpoint. -1 if there is none.
+  // (checkpointing.h) or restored from a checkpoint. -1 if there is none.
   int64_t saved_step = -1;
   // Belongs to the process. Like `saved_step`, but only for the final state of a run with
   // callbacks. This state includes the effects of the hooks and passes at the end of training. -1

@@ -8,7 +8,7 @@
 #include <thread>
 
 #include "common/collective/formation.h"
-#include "common/train/loop_state.h"
+#include "common/train/state/loop_state.h"
 #include "tests/unit/train/test_program.h"
 #include "tests/unit/train/watched_communicator.h"
 
