@@ -12,7 +12,7 @@
 #include "common/base/process/cores.h"
 #include "common/data/pipeline.h"
 #include "common/train/embedding/embedding_step.h"
-#include "common/train/loop_data.h"
+#include "common/train/input/loop_data.h"
 #include "common/train/replica/precision.h"
 #include "common/train/replica/replica_values.h"
 

@@ -11,7 +11,7 @@
 
 #include "common/checkpoint/extras.h"
 #include "common/collective/communicator.h"
-#include "common/train/damaged_examples.h"
+#include "common/train/input/damaged_examples.h"
 #include "common/train/replica/replica.h"
 #include "common/train/summary_data.h"
 

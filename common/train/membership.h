@@ -229,9 +229,9 @@ class Observer {
   // OnCallback gets the callback's entry in result.json.
   virtual void OnText(int64_t /*step*/, const std::string& /*tag*/, const std::string& /*text*/) {}
   virtual void OnCallback(const std::string& /*name*/, const Json& /*note*/) {}
-  // Called after a step or pass that left out damaged examples (damaged_examples.h). `examples` is
-  // their number over all replicas. `names` has error texts of damaged examples that no earlier
-  // report named. It may lack some of these texts (DamagedExamples::Report).
+  // Called after a step or pass that left out damaged examples (input/damaged_examples.h).
+  // `examples` is their number over all replicas. `names` has error texts of damaged examples that
+  // no earlier report named. It may lack some of these texts (DamagedExamples::Report).
   virtual void OnLeftOut(const std::string& /*split*/, int64_t /*examples*/,
                          const std::vector<std::string>& /*names*/) {}
   // Called after each batch of a validation or test pass. `done` and `total` count batches.

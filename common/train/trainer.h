@@ -16,7 +16,7 @@
 
 #include "common/checkpoint/files/file_system.h"
 #include "common/job/job.h"
-#include "common/train/damaged_examples.h"
+#include "common/train/input/damaged_examples.h"
 #include "common/train/membership.h"
 #include "common/train/replica/replica.h"
 #include "common/train/replica/replica_buffers.h"

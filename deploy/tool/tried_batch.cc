@@ -9,7 +9,7 @@
 #include "common/exported/model.h"
 #include "common/exported/program.h"
 #include "common/job/program_path.h"
-#include "common/train/loop_data.h"
+#include "common/train/input/loop_data.h"
 #include "common/train/step/single_example.h"
 
 namespace muster {

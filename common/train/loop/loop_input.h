@@ -7,14 +7,14 @@
 // splits. After each step, a LoopInput stores the positions in all datasets in the LoopState.
 //
 // All replicas of the generation make the same calls, each in its own thread, because the replicas
-// communicate to load some batches (loop_data.h).
+// communicate to load some batches (common/train/input/loop_data.h).
 #pragma once
 
 #include <memory>
 #include <vector>
 
+#include "common/train/input/loop_data.h"
 #include "common/train/loop/loop_context.h"
-#include "common/train/loop_data.h"
 #include "muster/data.h"
 
 namespace muster {

@@ -8,8 +8,8 @@
 #include <mutex>
 
 #include "common/base/clock.h"
-#include "common/train/damaged_examples.h"
-#include "common/train/loop_data.h"
+#include "common/train/input/damaged_examples.h"
+#include "common/train/input/loop_data.h"
 #include "common/train/step/single_example.h"
 #include "tests/unit/train/ten_examples.h"
 

@@ -1,4 +1,4 @@
-#include "common/train/damaged_examples.h"
+#include "common/train/input/damaged_examples.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "common/train/loop_data.h"
+#include "common/train/input/loop_data.h"
 
 #include <ATen/Functions.h>
 #include <fmt/format.h>

@@ -20,7 +20,7 @@
 #include "common/collective/communicator.h"
 #include "common/data/pipeline.h"
 #include "common/job/job.h"
-#include "common/train/damaged_examples.h"
+#include "common/train/input/damaged_examples.h"
 #include "common/train/replica/copy_ahead.h"
 #include "common/train/replica/replica.h"
 
