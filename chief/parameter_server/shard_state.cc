@@ -14,7 +14,7 @@
 #include "common/train/callbacks/callbacks.h"
 #include "common/train/embedding/embedding_state.h"
 #include "common/train/evaluation.h"
-#include "common/train/loop.h"
+#include "common/train/loop/loop.h"
 #include "common/train/replica/integer_buffers.h"
 #include "common/train/replica/parameter_groups.h"
 #include "common/train/replica/replica.h"

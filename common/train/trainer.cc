@@ -19,7 +19,7 @@
 #include "common/train/callbacks/kept_weights.h"
 #include "common/train/embedding/central_storage.h"
 #include "common/train/evaluation.h"
-#include "common/train/loop.h"
+#include "common/train/loop/loop.h"
 #include "common/train/loop/loop_save.h"
 #include "common/train/replica/devices.h"
 #include "common/train/state/weights.h"

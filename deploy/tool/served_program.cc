@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "common/train/leased_loop.h"
+#include "common/train/loop/leased_loop.h"
 #include "common/train/replica/replica.h"
 
 namespace muster {

@@ -17,7 +17,7 @@
 #include "common/data/pipeline.h"
 #include "common/train/embedding/parameter_exchange.h"
 #include "common/train/input/damaged_examples.h"
-#include "common/train/leased_loop.h"
+#include "common/train/loop/leased_loop.h"
 #include "common/train/membership.h"
 #include "common/train/step/single_example.h"
 #include "worker/parameter_server/lease_client.h"

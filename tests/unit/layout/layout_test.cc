@@ -87,8 +87,8 @@ std::string Violation(const std::string& file, const std::string& include) {
 }
 
 TEST(LayoutRule, KnowsRightFromWrong) {
-  EXPECT_EQ(Violation("common/train/loop.cc", "common/data/pipeline.h"), "");
-  EXPECT_EQ(Violation("common/train/loop.cc", "common/train/loop.h"), "");
+  EXPECT_EQ(Violation("common/train/loop/loop.cc", "common/data/pipeline.h"), "");
+  EXPECT_EQ(Violation("common/train/loop/loop.cc", "common/train/loop/loop.h"), "");
   EXPECT_EQ(Violation("common/data/files/idx.cc", "common/job/job.h"),
             "common/data lies below common/job");
   EXPECT_EQ(Violation("examples/linear.cc", "muster/program.h"), "");

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "common/train/loop_backend.h"
+#include "common/train/loop/loop_backend.h"
 
 namespace muster {
 

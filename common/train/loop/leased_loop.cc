@@ -1,4 +1,4 @@
-#include "common/train/leased_loop.h"
+#include "common/train/loop/leased_loop.h"
 
 #include <fmt/format.h>
 

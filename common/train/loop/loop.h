@@ -1,7 +1,7 @@
 // The training loop of one replica. A replica is one device's copy of the model, with its own
 // thread. The loop makes steps, ends epochs, runs validation and test passes, and saves
 // checkpoints. It also calls hooks. A hook is a method of a callback, such as epoch_end. Parts of
-// the loop have files of their own in common/train/loop.
+// the loop have files of their own (loop_*.h).
 //
 // A generation is a period of training with fixed members. It ends when a member is lost or joins.
 // Every replica of a generation runs this loop. All replicas take the same decisions, because they
@@ -15,11 +15,11 @@
 #include <vector>
 
 #include "common/train/evaluation.h"
+#include "common/train/loop/loop_backend.h"
 #include "common/train/loop/loop_callbacks.h"
 #include "common/train/loop/loop_context.h"
 #include "common/train/loop/loop_input.h"
 #include "common/train/loop/loop_reports.h"
-#include "common/train/loop_backend.h"
 #include "common/train/step/single_example.h"
 #include "common/train/step/step.h"
 

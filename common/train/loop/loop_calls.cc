@@ -1,5 +1,5 @@
 // The calls of a program's Loop, except steps and passes.
-#include "common/train/loop.h"
+#include "common/train/loop/loop.h"
 #include "common/train/replica/precision.h"
 #include "common/train/replica/replica_values.h"
 

@@ -1,4 +1,4 @@
-#include "common/train/loop.h"
+#include "common/train/loop/loop.h"
 
 #include <ATen/Functions.h>
 #include <fmt/format.h>
