@@ -1,8 +1,8 @@
-// Carries out the actions of a member's state machine (member_state.h). A member is a task that
-// takes part in training. ActionExecutor owns the member's session (the gRPC stream to the chief's
-// coordinator) and its flight records (the last events of this process). It can abort the
-// communicators of a generation, which is a period of training with fixed members. It takes part in
-// `muster trace`.
+// Carries out the actions of a member's state machine (state_machine/member_state.h). A member is a
+// task that takes part in training. ActionExecutor owns the member's session (the gRPC stream to
+// the chief's coordinator) and its flight records (the last events of this process). It can abort
+// the communicators of a generation, which is a period of training with fixed members. It takes
+// part in `muster trace`.
 //
 // Thread-safe. The caller of Do must hold the Member's mutex, which guards the state.
 #pragma once

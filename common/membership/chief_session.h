@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "common/base/wait.h"
-#include "common/membership/member_events.h"
+#include "common/membership/state_machine/member_events.h"
 #include "common/rpc/renewable_channel.h"
 #include "common/rpc/retry.h"
 #include "common/session/session_client.h"

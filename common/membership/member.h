@@ -6,10 +6,11 @@
 // stream to the coordinator. A generation is a period of training with fixed members. The verdict
 // says how and why the job ended (common/cluster/verdict.h).
 //
-// A Member has a state machine (common/membership/member_state.h) and one thread. The thread opens
-// sessions, sends heartbeats and watches the chief. A generation is over when the coordinator ends
-// it or the chief is lost. The Member then aborts the communicators of the generation, which wakes
-// the training loop. The loop calls NextGeneration to join the next generation.
+// A Member has a state machine (common/membership/state_machine/member_state.h) and one thread. The
+// thread opens sessions, sends heartbeats and watches the chief. A generation is over when the
+// coordinator ends it or the chief is lost. The Member then aborts the communicators of the
+// generation, which wakes the training loop. The loop calls NextGeneration to join the next
+// generation.
 //
 // After the end of the job, the message of each returned error is the line that this process must
 // print last. main prints this line and exits with ExitCodeOf(status).
@@ -25,7 +26,7 @@
 #include "common/cluster/device_clash.h"
 #include "common/cluster/verdict.h"
 #include "common/collective/formation.h"
-#include "common/membership/member_state.h"
+#include "common/membership/state_machine/member_state.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/host.h"
 #include "common/train/membership.h"

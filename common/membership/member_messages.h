@@ -1,4 +1,4 @@
-// Converts between the state machine of a member (member_state.h) and the messages of
+// Converts between the state machine of a member (state_machine/member_state.h) and the messages of
 // proto/coordinator.proto, which the member exchanges with the chief's coordinator.
 #pragma once
 

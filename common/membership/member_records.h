@@ -7,7 +7,7 @@
 #include <memory>
 #include <string>
 
-#include "common/membership/member_events.h"
+#include "common/membership/state_machine/member_events.h"
 #include "common/session/flight_uploader.h"
 
 namespace muster::membership {

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "common/membership/member_state.h"
+#include "common/membership/state_machine/member_state.h"
 
 namespace muster::membership {
 

@@ -1,5 +1,5 @@
-// The events and actions of a member's state machine (common/membership/member_state.h). They are
-// plain data and need neither threads nor gRPC.
+// The events and actions of a member's state machine (member_state.h). They are plain data and need
+// neither threads nor gRPC.
 //
 // A member is a task that takes part in training. The coordinator is the part of the chief that
 // watches all members. A session is the gRPC stream between a member and the coordinator. A

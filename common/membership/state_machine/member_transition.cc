@@ -1,4 +1,4 @@
-#include "common/membership/member_transition.h"
+#include "common/membership/state_machine/member_transition.h"
 
 #include <algorithm>
 

@@ -3,8 +3,7 @@
 // and carries out the actions. docs/control_plane.md has a table of the transitions, which a test
 // compares with Apply.
 //
-// common/membership/member_events.h defines the terms: member, coordinator, session, generation,
-// loop, verdict.
+// member_events.h defines the terms: member, coordinator, session, generation, loop, verdict.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +14,7 @@
 #include <vector>
 
 #include "common/base/pausing_clock.h"
-#include "common/membership/member_events.h"
+#include "common/membership/state_machine/member_events.h"
 #include "common/session/chief_silence.h"
 
 namespace muster::membership {

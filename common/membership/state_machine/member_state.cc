@@ -1,12 +1,11 @@
-// Handles the events of the loop and of the coordinator. common/membership/member_watch.cc handles
-// those of time.
-#include "common/membership/member_state.h"
+// Handles the events of the loop and of the coordinator. member_watch.cc handles those of time.
+#include "common/membership/state_machine/member_state.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 
-#include "common/membership/member_transition.h"
+#include "common/membership/state_machine/member_transition.h"
 
 namespace muster::membership {
 

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "common/membership/member_transition.h"
+#include "common/membership/state_machine/member_transition.h"
 
 namespace muster::membership {
 

@@ -1,16 +1,15 @@
-// The implementation of Apply (common/membership/member_state.h), in three classes. A Transition
-// handles one event. Its base class TickTransition handles the event Tick: time has passed. The
-// base class TransitionSteps has the steps that several events share. In common/membership,
-// member_state.cc implements Transition, member_watch.cc implements TickTransition, and
-// member_transition.cc implements TransitionSteps.
+// The implementation of Apply (member_state.h), in three classes. A Transition handles one event.
+// Its base class TickTransition handles the event Tick: time has passed. The base class
+// TransitionSteps has the steps that several events share. member_state.cc implements Transition,
+// member_watch.cc implements TickTransition, and member_transition.cc implements TransitionSteps.
 //
-// common/membership/member_events.h defines the terms.
+// member_events.h defines the terms.
 #pragma once
 
 #include <string>
 #include <utility>
 
-#include "common/membership/member_state.h"
+#include "common/membership/state_machine/member_state.h"
 
 namespace muster::membership {
 
