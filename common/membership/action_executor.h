@@ -10,10 +10,10 @@
 #include <functional>
 #include <memory>
 
-#include "common/membership/chief_session.h"
-#include "common/membership/communicator_registry.h"
 #include "common/membership/member.h"
-#include "common/membership/member_records.h"
+#include "common/membership/resources/chief_session.h"
+#include "common/membership/resources/communicator_registry.h"
+#include "common/membership/resources/member_records.h"
 #include "common/session/trace_client.h"
 
 namespace muster::membership {

@@ -1,8 +1,8 @@
-#include "common/membership/communicator_registry.h"
+#include "common/membership/resources/communicator_registry.h"
 
 #include <utility>
 
-#include "common/membership/held_communicator.h"
+#include "common/membership/resources/held_communicator.h"
 
 namespace muster::membership {
 

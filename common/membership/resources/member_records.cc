@@ -1,4 +1,4 @@
-#include "common/membership/member_records.h"
+#include "common/membership/resources/member_records.h"
 
 #include <utility>
 

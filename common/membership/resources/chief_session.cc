@@ -1,4 +1,4 @@
-#include "common/membership/chief_session.h"
+#include "common/membership/resources/chief_session.h"
 
 #include <algorithm>
 #include <iterator>
