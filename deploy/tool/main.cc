@@ -11,7 +11,7 @@
 #include "common/base/logging.h"
 #include "common/process/task_process.h"
 #include "deploy/command.h"
-#include "deploy/tool/check.h"
+#include "deploy/tool/check/check.h"
 #include "deploy/tool/data.h"
 #include "deploy/tool/evaluate.h"
 #include "deploy/tool/export.h"

@@ -24,7 +24,7 @@
 #include "chief/model_dir/resume.h"
 #include "common/base/logging.h"
 #include "common/process/task_process.h"
-#include "deploy/tool/check.h"
+#include "deploy/tool/check/check.h"
 
 namespace muster {
 namespace {

@@ -112,7 +112,7 @@ TEST(LayoutRule, KnowsRightFromWrong) {
   EXPECT_EQ(Violation("examples/linear.cc", "common/base/hash.h"), kOutside);
   EXPECT_EQ(Violation("examples/programs.cc", "common/train/plugin.h"), "");
   EXPECT_EQ(Violation("deploy/tool/main.cc", "examples/programs.h"), "");
-  EXPECT_EQ(Violation("deploy/tool/check.cc", "examples/programs.h"),
+  EXPECT_EQ(Violation("deploy/tool/check/check.cc", "examples/programs.h"),
             "deploy must not include examples");
 }
 

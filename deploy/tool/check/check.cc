@@ -1,4 +1,4 @@
-#include "deploy/tool/check.h"
+#include "deploy/tool/check/check.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -21,9 +21,9 @@
 #include "common/train/state/weights.h"
 #include "common/train/step/single_example.h"
 #include "common/train/trainer.h"
-#include "deploy/tool/check_report.h"
-#include "deploy/tool/served_program.h"
-#include "deploy/tool/tried_batch.h"
+#include "deploy/tool/check/check_report.h"
+#include "deploy/tool/check/served_program.h"
+#include "deploy/tool/check/tried_batch.h"
 
 namespace muster {
 namespace {

@@ -1,4 +1,4 @@
-#include "deploy/tool/tried_batch.h"
+#include "deploy/tool/check/tried_batch.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "deploy/tool/check_report.h"
+#include "deploy/tool/check/check_report.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -1,4 +1,4 @@
-#include "deploy/tool/served_program.h"
+#include "deploy/tool/check/served_program.h"
 
 #include <utility>
 
