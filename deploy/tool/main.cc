@@ -12,7 +12,7 @@
 #include "common/process/task_process.h"
 #include "deploy/command.h"
 #include "deploy/tool/check/check.h"
-#include "deploy/tool/data.h"
+#include "deploy/tool/data/data.h"
 #include "deploy/tool/evaluate.h"
 #include "deploy/tool/export.h"
 #include "deploy/tool/predict.h"

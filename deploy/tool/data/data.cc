@@ -1,4 +1,4 @@
-#include "deploy/tool/data.h"
+#include "deploy/tool/data/data.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -16,7 +16,7 @@
 #include "common/data/files/byte_source.h"
 #include "common/data/readers/image_folder.h"
 #include "common/data/readers/image_tensor.h"
-#include "deploy/tool/shard_writer.h"
+#include "deploy/tool/data/shard_writer.h"
 #include "proto/tf_example.pb.h"
 
 namespace muster {

@@ -1,4 +1,4 @@
-#include "deploy/tool/shard_writer.h"
+#include "deploy/tool/data/shard_writer.h"
 
 #include <fmt/format.h>
 
