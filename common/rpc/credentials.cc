@@ -15,6 +15,7 @@
 #include "common/base/peer_text.h"
 #include "common/rpc/handshakes.h"
 #include "common/rpc/server.h"
+#include "common/security/facts_cache.h"
 
 namespace muster::rpc {
 namespace {
@@ -82,8 +83,9 @@ class ServerVerifier : public ge::ExternalCertificateVerifier {
 };
 
 absl::StatusOr<CertificateFacts> FactsFrom(const grpc::AuthContext& context) {
+  static auto* const cache = new security::FactsCache;  // Calls may run until the process ends.
   const auto certificate = context.FindPropertyValues(GRPC_X509_PEM_CERT_PROPERTY_NAME);
-  return security::FactsOfPem(certificate.empty() ? "" : Text(certificate[0]));
+  return cache->Get(certificate.empty() ? "" : Text(certificate[0]));
 }
 
 // Runs before the handler of each call. Checks the caller's certificate and the CallRule.
