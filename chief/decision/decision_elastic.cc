@@ -11,8 +11,8 @@ bool IsBackingOff(PausingTime now, const MemberInfo& m, const MembershipOptions&
   return o.min_members > 0 && m.backoff_until > now;
 }
 
-// True if the member completed its first step. The member's own report may be one heartbeat old, so
-// a later step of another member also counts.
+// True if the member completed its first step. The member's own report of this may not have
+// arrived, so a later step of another member also counts.
 bool Settled(const JobState& s, const MemberInfo& m) {
   return m.process.settled || (m.in_generation && NewestStep(s, m) > m.process.first_step);
 }

@@ -63,7 +63,7 @@ class RecordingTest(ClusterTest):
         (self.where / f"hold-{moment}").unlink()
 
     def wait_reported(self, step):
-        """Until the chief has heard of this step, or of a later one: the members report once a second."""
+        """Until the chief has heard of this step, or of a later one: members report after their first one, then once a second."""
         command = [BIN / "muster", "status", self.model_dir, "--json"]
 
         def reported():

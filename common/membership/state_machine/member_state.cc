@@ -59,12 +59,15 @@ void Transition::On(LinksFailed event) {
 
 void Transition::On(const PhaseEntered& event) {
   const Phase before = state_.report.phase;
+  const bool in_first_step = InFirstStep();
   SetPhase(event.phase, event.step);
   // Also for a phase that is entered again, because the loop makes progress.
   state_.report.phase_since = now_;
-  // Training has begun. Reports this at once, so that the verdict includes it if the process is
-  // lost before its next heartbeat.
-  if (before == Phase::kStarting || before == Phase::kForming) state_.changed = true;
+  // Reports at once that training has begun, so that the verdict includes it if the process is lost
+  // before its next heartbeat. Also reports the end of the first step at once, because the other
+  // members of an elastic job do not wait for a member that is lost in its first step.
+  const bool begins = before == Phase::kStarting || before == Phase::kForming;
+  if (begins || (in_first_step && !InFirstStep())) state_.changed = true;
 }
 
 void Transition::On(CollectiveFailed event) {

@@ -106,6 +106,10 @@ class Transition final : public TickTransition {
 
  private:
   void StartIfFormed();
+  // Returns whether the loop has not completed the first step of the newest offered generation.
+  bool InFirstStep() const {
+    return state_.roster != nullptr && state_.report.step - 1 <= state_.roster->newest_step;
+  }
 };
 
 }  // namespace muster::membership

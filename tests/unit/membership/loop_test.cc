@@ -269,9 +269,34 @@ TEST(MemberLoop, PhasesAreNotedAndTheFirstOneIsSaidAtOnce) {
   m.now += seconds(1);
   EXPECT_THAT(m.Feed(PhaseEntered{.phase = Phase::kData, .step = 1}), IsEmpty());
   EXPECT_EQ(m.state.report.phase_since, m.now) << "the loop has got on";
-  m.Feed(PhaseEntered{.phase = Phase::kData, .step = 2});
-  EXPECT_EQ(m.state.report.phase_since, m.now);
   EXPECT_FALSE(m.state.changed);
+}
+
+// Nobody awaits a member that is lost in its first step.
+TEST(MemberLoop, TheEndOfAGenerationsFirstStepIsSaidAtOnce) {
+  Machine m;
+  m.GoTo(Stage::kRunning);
+  const auto said_at_once = [&m](Phase phase, int64_t step) {
+    m.Feed(PhaseEntered{.phase = phase, .step = step});
+    return Find<SendReport>(m.Feed(Tick{})) != nullptr;
+  };
+  EXPECT_TRUE(said_at_once(Phase::kData, 1)) << "training has begun";
+  EXPECT_FALSE(said_at_once(Phase::kForward, 1));
+  EXPECT_TRUE(said_at_once(Phase::kData, 2));
+  EXPECT_FALSE(said_at_once(Phase::kForward, 2));
+  EXPECT_FALSE(said_at_once(Phase::kData, 3)) << "heartbeats tell of the others";
+
+  // The next generation begins at step 8, wherever this process was.
+  m.Feed(GenerationAborted{.generation = 1, .reason = "a loss"});
+  m.Feed(GenerationRequested{.last_step = 2});
+  m.Feed(GenerationOffered{
+      .roster = std::make_shared<Roster>(Roster{.generation = 2, .newest_step = 7})});
+  m.Feed(LinksEstablished{.generation = 2});
+  m.Feed(GenerationStarted{.generation = 2});
+  EXPECT_TRUE(said_at_once(Phase::kReduce, 3)) << "training goes on: the state is fetched";
+  EXPECT_FALSE(said_at_once(Phase::kData, 8)) << "the first step has begun";
+  EXPECT_TRUE(said_at_once(Phase::kSave, 9));
+  EXPECT_FALSE(said_at_once(Phase::kData, 9));
 }
 
 TEST(MemberLoop, ARequestToStop) {
