@@ -13,9 +13,14 @@ int64_t LeaseTable::batches_per_epoch() const {
 }
 
 bool LeaseTable::NoneLeft() const {
-  const int64_t open = static_cast<int64_t>(held_.size() + returned_.size());
   return epoch_ >= options_.epochs ||
-         (options_.max_steps && completed_ + open >= *options_.max_steps);
+         (options_.max_steps && completed_ + open() >= *options_.max_steps);
+}
+
+bool LeaseTable::Has(int64_t id) const {
+  if (id < 1 || (id - 1) / batches_per_epoch() >= options_.epochs) return false;
+  return id < next_id_ || !options_.max_steps ||
+         completed_ + open() + (id - next_id_) < *options_.max_steps;
 }
 
 // Leases end at multiples of the batch size. If a run resumes at another offset, because the batch
@@ -116,11 +121,9 @@ int LeaseTable::Lose(int worker) {
 }
 
 bool LeaseTable::Reach(int64_t id) {
-  while (next_id_ <= id) {
-    if (epoch_ >= options_.epochs) return false;
-    returned_.push_back(TakeNew());
-  }
-  return id > 0;
+  if (!Has(id)) return false;
+  while (next_id_ <= id) returned_.push_back(TakeNew());
+  return true;
 }
 
 bool LeaseTable::Adopt(int worker, int64_t id) {

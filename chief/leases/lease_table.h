@@ -95,8 +95,8 @@ class LeaseTable {
   // ---- After a restart of the chief, for leases that workers report but the record lacks
   //
   // Treats all leases with ids up to `id` as given out. Those that were not given out before this
-  // call become returned leases: leases that no worker holds. Returns false if the run has no lease
-  // `id`.
+  // call become returned leases: leases that no worker holds. Returns false and changes nothing if
+  // the run has no lease `id`.
   bool Reach(int64_t id);
   // Assigns the returned lease `id` to `worker`. Returns false if `id` is not a returned lease.
   bool Adopt(int worker, int64_t id);
@@ -118,8 +118,7 @@ class LeaseTable {
   // Returns the number of the step in which a held lease completes, if all leases complete in the
   // order of their ids.
   int64_t StepOf(const Lease& lease) const {
-    const auto out = static_cast<int64_t>(held_.size() + returned_.size());
-    return completed_ + out - (next_id_ - 1 - lease.id);
+    return completed_ + open() - (next_id_ - 1 - lease.id);
   }
   bool done() const;  // True if all leases of the run are complete.
   // Returns the last epoch whose leases are all complete, -1 if none.
@@ -140,7 +139,9 @@ class LeaseTable {
                          int64_t examples);
 
  private:
-  bool NoneLeft() const;  // True if no new lease is left.
+  int64_t open() const { return static_cast<int64_t>(held_.size() + returned_.size()); }
+  bool NoneLeft() const;       // True if no new lease is left.
+  bool Has(int64_t id) const;  // True if a lease of the run has, or will have, this id.
   // Returns "" if a new lease may be given out. Otherwise returns the reason: no new lease is left,
   // the current epoch is not complete, or the gate forbids new leases.
   std::string WhyClosed() const;

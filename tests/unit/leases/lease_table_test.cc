@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <random>
 #include <set>
 
@@ -193,7 +194,6 @@ TEST(LeaseTable, AnIdTellsThePlace) {
   EXPECT_EQ(table.held().at(6).second.end, 25);
   EXPECT_EQ(table.completed(), 3);
   EXPECT_EQ(table.Next(2).lease.id, 4) << "nobody has told of it";
-  EXPECT_FALSE(table.Reach(13)) << "there are 12";
 
   // And from a checkpoint of another batch size: back to the grid.
   LeaseTable on = LeaseTable::FromRecord(options, LeaseTable::RecordAt(options, 2, 8, 7, 58));
@@ -202,6 +202,35 @@ TEST(LeaseTable, AnIdTellsThePlace) {
   EXPECT_EQ(lease.begin, 8);
   EXPECT_EQ(lease.end, 10);
   EXPECT_EQ(LeaseTable::RecordAt(options, 2, 25, 7, 58).epoch, 3);
+}
+
+// A report of one would otherwise give the whole run out: past gates, and as if it were repeated.
+TEST(LeaseTable, AnIdThatTheRunDoesNotHaveChangesNothing) {
+  const LeaseTable::Options options{.examples = 25, .batch = 10, .epochs = 4};
+  LeaseTable table(options);
+  (void)table.Next(0);
+  for (const int64_t id : {int64_t{-1}, int64_t{0}, int64_t{13}, int64_t{1} << 62, INT64_MAX}) {
+    EXPECT_FALSE(table.Reach(id)) << id;
+    EXPECT_TRUE(table.returned().empty()) << id;
+  }
+  EXPECT_TRUE(table.Reach(12)) << "the last one";
+  EXPECT_EQ(table.returned().size(), 11u);
+
+  // A run of 5 steps that goes on after 2 has 3 leases, of which one is complete and one is held.
+  LeaseTable::Options few = options;
+  few.epochs = INT32_MAX;
+  few.max_steps = 5;
+  LeaseTable limited = LeaseTable::FromRecord(few, LeaseTable::RecordAt(few, 1, 0, 2, 20));
+  limited.Complete(0, limited.Next(0).lease.id);
+  EXPECT_EQ(limited.Next(0).lease.id, 5);
+  EXPECT_FALSE(limited.Reach(7));
+  EXPECT_TRUE(limited.returned().empty());
+  EXPECT_TRUE(limited.Reach(6));
+  EXPECT_EQ(limited.returned().size(), 1u);
+  EXPECT_TRUE(limited.Reach(4)) << "it is complete";
+  few.max_steps = 2;
+  EXPECT_TRUE(LeaseTable::FromRecord(few, limited.ToRecord()).Reach(6))
+      << "what was given out before the limit was lowered";
 }
 
 TEST(ClockTable, NobodyRunsFurtherAheadThanAllowed) {
