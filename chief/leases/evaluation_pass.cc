@@ -2,23 +2,20 @@
 
 #include <algorithm>
 
+#include "chief/leases/held_ids.h"
+
 namespace muster::chief {
 namespace {
 
-constexpr int64_t kPartBit = int64_t{1} << 62;
 // Limit of a pass's batches in one part. There are fewer if workers would get few parts.
 constexpr int64_t kMaxBatchesOfPart = 16;
 constexpr int64_t kPartsOfWorker = 4;
 
 }  // namespace
 
-bool HoldsId(const proto::NextRequest& request, int64_t id) {
-  return std::find(request.held().begin(), request.held().end(), id) != request.held().end();
-}
-
 EvaluationPass::EvaluationPass(const Options& options)
     : options_(options),
-      first_id_(kPartBit | static_cast<int64_t>(options.split) << 56 | options.step << 20),
+      first_id_(kEndOfLeaseIds | static_cast<int64_t>(options.split) << 56 | options.step << 20),
       sums_(2 + options.metric_sums) {
   const int64_t batches = (options.examples + options.batch - 1) / options.batch;
   const int64_t each =
@@ -26,8 +23,6 @@ EvaluationPass::EvaluationPass(const Options& options)
   for (int64_t begin = 0; begin < options.examples; begin += each * options.batch)
     parts_.push_back({begin, std::min(begin + each * options.batch, options.examples)});
 }
-
-bool EvaluationPass::IsPart(int64_t id) { return (id & kPartBit) != 0; }
 
 int EvaluationPass::Find(int64_t id) const {
   const int64_t index = id - first_id_;

@@ -2,8 +2,8 @@
 // examples of the split into parts of a few batches each. EvaluationPass assigns parts to workers
 // and sums up the workers' results. WorkTable (work_table.h) owns it. Used by one thread at a time.
 //
-// The id of a part is 1 << 62 | split << 56 | step << 20 | part, where `step` is the number of
-// completed training steps and `part` is the part's index. Such an id differs from all ids of
+// The id of a part is kEndOfLeaseIds | split << 56 | step << 20 | part, where `step` is the number
+// of completed training steps and `part` is the part's index. Such an id differs from all ids of
 // LeaseTable (lease_table.h). A restarted chief can therefore tell parts from training leases, the
 // batches that workers train on.
 #pragma once
@@ -21,9 +21,6 @@
 #include "proto/parameter_server.pb.h"
 
 namespace muster::chief {
-
-// Returns whether `request` reports that the worker holds the lease, or the part, with this id.
-bool HoldsId(const proto::NextRequest& request, int64_t id);
 
 class EvaluationPass {
  public:
@@ -49,8 +46,6 @@ class EvaluationPass {
 
   explicit EvaluationPass(const Options& options);
 
-  // Returns true if `id` is the id of a part, and false if it is that of a training lease.
-  static bool IsPart(int64_t id);
   // Returns whether `worker` holds the part with this id.
   bool Holds(int worker, int64_t id) const;
   // Assigns a part to the worker that sent `request`. Sets `offer` to this part, but does not set

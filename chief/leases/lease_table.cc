@@ -18,7 +18,8 @@ bool LeaseTable::NoneLeft() const {
 }
 
 bool LeaseTable::Has(int64_t id) const {
-  if (id < 1 || (id - 1) / batches_per_epoch() >= options_.epochs) return false;
+  if (id < 1 || id >= kEndOfLeaseIds || (id - 1) / batches_per_epoch() >= options_.epochs)
+    return false;
   return id < next_id_ || !options_.max_steps ||
          completed_ + open() + (id - next_id_) < *options_.max_steps;
 }

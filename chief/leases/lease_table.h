@@ -29,6 +29,10 @@ namespace muster::chief {
 // one of them and prefetches the examples of the next one.
 inline constexpr int kMaxHeld = 2;
 
+// All ids of leases are below this number. EvaluationPass (evaluation_pass.h) uses the ids from
+// here on.
+inline constexpr int64_t kEndOfLeaseIds = int64_t{1} << 62;
+
 // Examples [begin, end) in the order of their epoch.
 struct Lease {
   int64_t id = 0;     // Counts from 1.

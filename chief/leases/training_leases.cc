@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <iterator>
 
-#include "chief/leases/evaluation_pass.h"
+#include "chief/leases/held_ids.h"
 #include "common/base/logging.h"
 
 namespace muster::chief {

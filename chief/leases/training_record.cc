@@ -5,7 +5,6 @@
 #include <exception>
 #include <limits>
 
-#include "chief/leases/evaluation_pass.h"
 #include "chief/leases/training_leases.h"
 #include "common/base/json/json_integer.h"
 #include "muster/status.h"
@@ -50,8 +49,8 @@ bool Fits(const LeaseTable::Record& record, const LeaseTable::Options& options) 
   if (record.epoch < 0 || record.epoch > kMax || record.offset < 0 ||
       record.offset >= options.examples || std::min(counts) < 0)
     return false;
-  const int64_t batches = LeaseTable(options).batches_per_epoch();
-  if (record.next_id != record.epoch * batches + record.offset / options.batch + 1) return false;
+  const auto at = LeaseTable::RecordAt(options, record.epoch, record.offset, 0, 0);
+  if (record.next_id != at.next_id) return false;
   return std::all_of(record.open.begin(), record.open.end(), [&](const Lease& lease) {
     return lease.id > 0 && lease.id < record.next_id && lease.epoch >= 0 &&
            lease.epoch <= record.epoch && lease.begin >= 0 && lease.begin < lease.end &&
@@ -62,7 +61,7 @@ bool Fits(const LeaseTable::Record& record, const LeaseTable::Options& options) 
 }  // namespace
 
 bool TrainingLeases::Adopt(int worker, int64_t id) {
-  if (id <= 0 || EvaluationPass::IsPart(id) || !leases_.Reach(id)) return false;
+  if (!leases_.Reach(id)) return false;
   leases_.Adopt(worker, id);
   return true;
 }

@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "chief/leases/held_ids.h"
 #include "common/train/shown.h"
 #include "muster/status.h"
 
@@ -129,8 +130,7 @@ absl::Status WorkTable::Take(const proto::NextRequest& request) {
 // ---- The next work
 
 bool WorkTable::Holds(int worker, int64_t id) const {
-  if (EvaluationPass::IsPart(id)) return pass_ && pass_->Holds(worker, id);
-  return training_.Holds(worker, id);
+  return training_.Holds(worker, id) || (pass_ && pass_->Holds(worker, id));
 }
 
 bool WorkTable::Answer(const proto::NextRequest& request, const std::string& shut,

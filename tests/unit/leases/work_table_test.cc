@@ -386,6 +386,21 @@ TEST(WorkTable, APassIsMadeOnceAndAgainWhereAWorkerIsLost) {
   EXPECT_EQ(crew.Next(2).answer_case(), Reply::kDone);
 }
 
+TEST(WorkTable, APartIsItsWorkersUntilThePassEnds) {
+  WorkTable table(Asynchronous(40, 10), {});
+  table.StartPass(1, 40, 10);
+  Crew crew(&table, 1);
+  const Reply first = crew.Next(0), second = crew.Next(0);
+  ASSERT_EQ(first.answer_case(), Reply::kLease);
+  ASSERT_EQ(second.answer_case(), Reply::kLease) << "the first one is not lost";
+  EXPECT_NE(second.lease().id(), first.lease().id());
+  table.CancelPass();
+  const Reply lost = crew.Next(0);
+  ASSERT_EQ(lost.answer_case(), Reply::kLost);
+  EXPECT_EQ(std::vector<int64_t>(lost.lost().leases().begin(), lost.lost().leases().end()),
+            (std::vector<int64_t>{first.lease().id(), second.lease().id()}));
+}
+
 // Whatever was done when a chief was lost, and however old its record is, nothing is done twice
 // that workers still know of.
 TEST(WorkTable, ARestartedChiefHearsWhatItsRecordDoesNotKnow) {

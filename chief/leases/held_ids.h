@@ -1,0 +1,17 @@
+// A question about a worker's call that all tables of work ask.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "proto/parameter_server.pb.h"
+
+namespace muster::chief {
+
+// Returns whether `request` reports that the worker holds the training lease (lease_table.h), or
+// the part of a pass (evaluation_pass.h), with this id.
+inline bool HoldsId(const proto::NextRequest& request, int64_t id) {
+  return std::find(request.held().begin(), request.held().end(), id) != request.held().end();
+}
+
+}  // namespace muster::chief
