@@ -38,8 +38,8 @@ struct Held {
   bool filled ABSL_GUARDED_BY(mu) = false;
   std::atomic<int64_t> applied = 0;  // Updates applied on this server.
   ChunkState state ABSL_GUARDED_BY(mu);
-  // The result of FreezeDense until the chunk changes. Null otherwise.
-  mutable std::shared_ptr<ShardStore::FrozenChunk> frozen ABSL_GUARDED_BY(mu);
+  // The results of FreezeDense that Read has not returned, until the chunk changes.
+  mutable std::vector<std::shared_ptr<ShardStore::FrozenChunk>> frozen ABSL_GUARDED_BY(mu);
   // The rows of a chunk of a table. `state` then has neither parameters nor slots.
   std::shared_ptr<EmbeddingTable> rows ABSL_GUARDED_BY(mu);
   // Rows of Restore before the last piece.
@@ -126,7 +126,7 @@ class ShardStoreImpl final : public ShardStore {
   const RuleSpec& RuleOf(int chunk) const {
     return options_.rules[options_.chunks[chunk].optimizer];
   }
-  // Completes a pending FreezeDense. Called before a chunk changes.
+  // Completes each pending FreezeDense. Called before a chunk changes.
   static void ThawLocked(Held& held) ABSL_EXCLUSIVE_LOCKS_REQUIRED(held.mu);
   void PutLocked(Held& held, ChunkState state, std::shared_ptr<EmbeddingTable> rows)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(held.mu);
@@ -232,10 +232,11 @@ absl::Status ShardStoreImpl::AddRows(int chunk, const ChunkState& state,
 }
 
 void ShardStoreImpl::ThawLocked(Held& held) {
-  if (held.frozen == nullptr) return;
-  // If nobody else holds the frozen chunk, its copy was dropped.
-  if (held.frozen.use_count() > 1) held.frozen->copy = held.state;
-  held.frozen = nullptr;
+  for (const std::shared_ptr<FrozenChunk>& frozen : held.frozen) {
+    // If nobody else holds the frozen chunk, its cut was dropped.
+    if (frozen.use_count() > 1) frozen->copy = held.state;
+  }
+  held.frozen.clear();
 }
 
 void ShardStoreImpl::PutLocked(Held& held, ChunkState state, std::shared_ptr<EmbeddingTable> rows) {
@@ -316,8 +317,8 @@ absl::StatusOr<std::shared_ptr<ShardStore::FrozenChunk>> ShardStoreImpl::FreezeD
   absl::MutexLock lock(&held.mu);
   if (!held.filled) return absl::UnavailableError(fmt::format("chunk {} holds nothing yet", chunk));
   if (held.rows != nullptr) return ConfigurationError(fmt::format("chunk {} is of a table", chunk));
-  if (held.frozen == nullptr) held.frozen = std::make_shared<FrozenChunk>();
-  return held.frozen;
+  std::erase_if(held.frozen, [](const auto& frozen) { return frozen.use_count() == 1; });
+  return held.frozen.emplace_back(std::make_shared<FrozenChunk>());
 }
 
 absl::StatusOr<ChunkState> ShardStoreImpl::Read(int chunk, FrozenChunk* frozen) const {
@@ -326,7 +327,7 @@ absl::StatusOr<ChunkState> ShardStoreImpl::Read(int chunk, FrozenChunk* frozen) 
   if (std::exchange(frozen->read, true))
     return ConfigurationError(fmt::format("chunk {} of a copy was read before", chunk));
   if (frozen->copy) return *std::exchange(frozen->copy, std::nullopt);
-  held.frozen = nullptr;
+  std::erase_if(held.frozen, [&](const auto& other) { return other.get() == frozen; });
   return held.state;
 }
 

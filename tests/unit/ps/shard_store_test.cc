@@ -144,6 +144,19 @@ TEST_F(DenseStoreTest, FrozenChunksStayAsTheyWere) {
   EXPECT_FALSE(store_->FreezeDense(3).ok());
 }
 
+// A cut of a chief that died may still be there when its successor makes one of the same state.
+TEST_F(DenseStoreTest, TwoFrozenChunksOfOneStateAreRead) {
+  Fill();
+  const ChunkState before = *store_->Copy(0);
+  const auto first = *store_->FreezeDense(0), second = *store_->FreezeDense(0),
+             third = *store_->FreezeDense(0);
+  EXPECT_EQ(*store_->Read(0, first.get()), before);
+  EXPECT_EQ(*store_->Read(0, second.get()), before);
+  ASSERT_TRUE(Push(0, {0, kLife, 1}, 2)->applied);
+  EXPECT_EQ(*store_->Read(0, third.get()), before);
+  EXPECT_FALSE(store_->Read(0, second.get()).ok()) << "it is gone";
+}
+
 TEST_F(DenseStoreTest, FrozenChunksAreReadWhileOthersPush) {
   Fill();
   std::atomic<bool> end = false;
