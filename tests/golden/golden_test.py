@@ -144,6 +144,21 @@ class Runs:
         job = self.job("terminated", {**LINEAR, "max_steps": None, "epochs": 10**6})
         return self.run("terminated", "muster-worker", "--job", job, stop_after="epoch 1/") / "model_dir"
 
+    def interrupted(self):
+        """Asked to stop by SIGINT, twice: it is held in a step, so that it is still there for the second one."""
+        if "interrupted" not in self.code:
+            process = self.start("interrupted", "muster-worker", "--job", self.job("interrupted", LINEAR), "--fault", "delay=60s@worker:0:step=5")
+            try:
+                for text in "fault 1: delay", "SIGINT received":
+                    process.wait_for(text, 60)
+                    process.signal(signal.SIGINT)
+                self.code["interrupted"] = process.wait(10)
+            finally:
+                process.popen.kill()
+                process.popen.wait()
+            self.output["interrupted"] = process.output()
+        return self.dir / "interrupted" / "model_dir"
+
     def damaged(self):
         """The completed one's checkpoints, all of them cut short, and asked to go on."""
         model_dir = self.dir / "damaged" / "model_dir"
