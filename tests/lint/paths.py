@@ -42,6 +42,12 @@ def anchors(text):
     return found
 
 
+def has(text, symbol):
+    """Whether C++ or other code says the name, as a whole word. A comment or the name of a file does not count."""
+    text = re.sub(r"//[^\n]*|^#include[^\n]*", "", text, flags=re.M)
+    return re.search(rf"(?<!\w){re.escape(symbol)}(?!\w)", text) is not None
+
+
 class Tree:
     """Files of the tree, by their path from its top."""
     def find(self, pattern):
@@ -109,7 +115,7 @@ class Page:
             if PATH.fullmatch(span):
                 files = [file for path in spelled(span) for file in self.tree.find(path)]
             elif files and SYMBOL.fullmatch(span):
-                if not any(span.removesuffix("()") in self.tree.read(file) for file in files):
+                if not any(has(self.tree.read(file), span.removesuffix("()")) for file in files):
                     self.complain(number, f"{span} is not in {' or '.join(files)}")
                 elif span.islower() and all(file.endswith(".cc") for file in files):
                     self.complain(number, f"{span} is a variable or a text of {' or '.join(files)}: name the function that has it")
@@ -125,7 +131,7 @@ def rooms_out_of_order(page, layout):
 
 def self_test():
     class Few(Tree):
-        files = {"chief/a.h": "class A {\n void Run();\n int b;\n};", "common/b.cc": "int b;", "docs/p.md": "# One\n## `Two`, three\n",
+        files = {"chief/a.h": "class A {\n void Run();\n int b;\n};", "common/b.cc": "#include \"x/seen.h\"\nint b;  // unlike Heard\nvoid RunAll(); F::Go() {}", "docs/p.md": "# One\n## `Two`, three\n",
                  "tests/x/one.txt": "", "deploy/a@.service": ""}
 
         def find(self, pattern):
@@ -144,6 +150,8 @@ def self_test():
              ("[a](p.md) [b](p.md#one) [c](p.md#two-three) [d](https://example.org/x)", 0), ("[a](q.md)", 1), ("[a](p.md#four)", 1),
              ("| x | `chief/a.h`: `A`, `Run()` | y | z |", 0), ("| x | `chief/a.h`: `B` | y | z |", 1), ("| x | `chief/a.h` | `B` | z |", 0),
              ("| x | `chief/a.h`: `b` | y | z |", 0), ("| x | `common/b.cc`: `b` | y | z |", 1),
+             ("| x | `common/b.cc`: `RunAll`, `Go`, `F::Go` | y | z |", 0), ("| x | `common/b.cc`: `Run` | y | z |", 1),
+             ("| x | `common/b.cc`: `Heard` | y | z |", 1), ("| x | `common/b.cc`: `seen` | y | z |", 1),
              (fenced("flowchart LR", 'A -->|"x (chief/a.h)"| B'), 0), (fenced("flowchart LR", 'A -->|"x"| B'), 1),
              (fenced("sequenceDiagram", "A->>B: x (chief/a.h)"), 0), (fenced("sequenceDiagram", "A->>B: x"), 1),
              (fenced("sequenceDiagram", "A->>B: x, then y; z (chief/a.h)"), 1), (fenced("flowchart LR", 'A["x'), 1), (fenced("graph"), 1)]
