@@ -1,7 +1,7 @@
-"""No class of a member, of its training loop, of the coordinator or of a cluster's rules outgrows what can be kept in one's head.
+"""No class and no function of the ROOMS below outgrows what can be kept in one's head.
 
   sizes.py              measures the classes (400 lines at most, with the functions that are outside of their braces) and
-                        the functions (60) of the rooms below
+                        the functions (60) of ROOMS
   sizes.py --all        lists the largest ones too
   sizes.py --self-test  shows that both are found
 """
