@@ -7,9 +7,9 @@
 // independent of each other. A worker numbers its pushes from 1, and each chunk applies each number
 // at most once. A worker can therefore send an interrupted push again.
 //
-// Thread-safe. The store refuses reads and pushes until every chunk has content (Fill, Restore). A
-// restarted server therefore never presents empty chunks as parameters. The store has no threads
-// and does no I/O.
+// Thread-safe. Apply, Pull and PullRows return Unavailable until Fill or Restore has given every
+// chunk its content. A restarted server therefore never presents empty chunks as parameters. The
+// store has no threads and does no I/O.
 #pragma once
 
 #include <cstdint>
@@ -62,8 +62,8 @@ ChunkState FreshState(const RuleSpec& rule, std::span<const float> parameters);
 
 // The position of a piece in a state. The state of an embedding table's chunk may arrive in several
 // pieces, each with some of the rows. The first piece discards the pieces of an incomplete earlier
-// state. The chunk changes only when the last piece arrives. The chunk's `updates` and `last` are
-// then those of the last piece.
+// state. The chunk changes only when the final piece arrives. The chunk then takes
+// ChunkState::updates and ChunkState::last from the final piece.
 struct Piece {
   bool first = true, last = true;
 };
@@ -81,8 +81,8 @@ class ShardStore {
   static std::unique_ptr<ShardStore> Make(Options options);
   virtual ~ShardStore() = default;
 
-  // ---- Content of chunks. Fill and Restore return ConfigurationErrors that name the chunk and the
-  // mismatch. Copy, Freeze and FreezeDense return Unavailable if the chunk has no content yet.
+  // ---- Content of chunks. Fill and Restore return ConfigurationError if the content does not fit
+  // the chunk. Copy, Freeze and FreezeDense return Unavailable if the chunk has no content yet.
   //
   // Sets the chunk to FreshState(rule, parameters). For a chunk of an embedding table, `parameters`
   // must be empty. The chunk then has no rows.

@@ -25,8 +25,8 @@
 
 namespace muster::chief {
 
-// A worker that holds this many leases, or parts of an evaluation pass, gets no more. It computes
-// one of them and prefetches the examples of the next one.
+// A worker with this many leases (or parts of a pass) gets no more: it computes one and prefetches
+// another. Without a staleness bound, one answer may exceed this number (NextRequest::want).
 inline constexpr int kMaxHeld = 2;
 
 // All ids of leases are below this number. EvaluationPass (evaluation_pass.h) uses the ids from
@@ -108,8 +108,8 @@ class LeaseTable {
   // Returns the number of completed leases. This number is the step of the job.
   int64_t completed() const { return completed_; }
   int64_t examples() const { return examples_; }  // The number of examples of completed leases.
-  int64_t repeated() const { return repeated_; }  // How many leases were given out again.
-  // Returns the number of examples of leases that were given out again.
+  int64_t repeated() const { return repeated_; }  // How many returned leases were given out again.
+  // Returns the number of examples of these leases.
   int64_t repeated_examples() const { return repeated_examples_; }
   int64_t epoch() const { return epoch_; }  // The epoch of the next new lease.
   // Returns each held lease and its worker, keyed by lease id.

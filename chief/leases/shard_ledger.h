@@ -31,7 +31,7 @@ class ShardLedger {
   bool Accept(std::span<const uint64_t> views);
   // Called when a cut begins. `step` is the last step in the cut. The cut contains all updates
   // accepted before this call. Restore can use the cut after CommitCut. If CommitCut is not called,
-  // the next call of Cut discards this cut. Until then, the results of ToRecord contain it.
+  // the next call of Cut discards this cut. ToRecord includes an uncommitted cut until then.
   void Cut(int64_t step);
   // Called when the content of the last cut is stored, so that shards can be restored from it.
   void CommitCut();

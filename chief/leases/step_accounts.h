@@ -53,8 +53,8 @@ struct CompletedStep {
   proto::LeftOut left_out;  // Damaged examples that the worker has left out.
   // The variables whose gradients in this push had an infinity or a NaN. The servers refused the
   // chunks of the push that contain such a value, and applied the other chunks. If `not_finite` is
-  // not empty, refused_pushes is the number of pushes of the run with refused chunks, including
-  // this push. Otherwise refused_pushes is 0.
+  // not empty, refused_pushes is the number of pushes with refused chunks so far in the run,
+  // including this push. Otherwise refused_pushes is 0.
   std::vector<std::string> not_finite;
   int64_t refused_pushes = 0;
   double compute_seconds = 0, wait_seconds = 0, input_seconds = 0;
@@ -84,7 +84,7 @@ class StepAccounts {
   void CopyTo(checkpoint::TrainingState* state) const;
 
   // AddTo stores this object in the chief's record (chief_record.h), and Read restores it from the
-  // record. Read returns DataError if the record belongs to a job with other metrics. It throws a
+  // record. Read returns DataError if the record has another number of metric sums. It throws a
   // std::exception if the record is malformed.
   void AddTo(Json* record) const;
   absl::Status Read(const Json& record);

@@ -62,14 +62,14 @@ bool Synced(int primary, int shard, Placements* placements);
 
 // Called when the task `primary` reports that its backup of `shard` does not answer. Returns true
 // if the primary may continue without the backup: `primary` is the primary of the shard, and the
-// shard has a backup. The backup then counts as not in sync, until Synced is called.
-// ShardPlacement::in_sync may be false at the call although the backup was in sync, because the
-// primary learns of this before the chief does.
+// shard has a backup. The backup then counts as not in sync, until Synced is called. The primary
+// learns that a backup is in sync before the chief does. ShardPlacement::in_sync may therefore be
+// false at the call although the backup was in sync.
 bool CanDropBackup(int primary, int shard, Placements* placements);
 
 // Returns the placements with which a restarted chief begins. `record` has the placements of the
 // earlier chief (ChiefRecord::placements). The result omits tasks that no longer hold the shard.
-// `serving` is indexed by task: the shards of which the task holds the complete state.
+// `serving[t]` has the shards whose complete state task t holds.
 Placements AdoptPlacements(const Placements& record, const std::vector<std::set<int>>& serving);
 
 bool Complete(const Placements& placements);  // Returns true if every shard has a primary.

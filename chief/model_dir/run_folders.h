@@ -1,10 +1,10 @@
 // RunFolders writes the TensorBoard folders of a model_dir: train/, validation/, test/, eval/,
-// system/. A run that resumes from a checkpoint trains some steps again. RunFolders removes the
-// earlier points of these steps, which are called void. Used by one thread at a time.
+// system/. A run that resumes from a checkpoint trains some steps again. The points of these steps
+// that were written before are void. RunFolders removes them. Used by one thread at a time.
 //
-// RunFolders creates a folder at the first write to it, so no folder is empty. In the first call of
-// OnStart, it opens each folder that exists from an earlier process. It therefore removes void
-// points even from folders to which this process never writes.
+// RunFolders creates a folder at the first write to it, so no folder is empty. The first call of
+// OnStart opens each folder that an earlier process has left. It therefore removes void points even
+// from folders to which this process never writes.
 #pragma once
 
 #include <functional>
@@ -29,13 +29,13 @@ class RunFolders {
   explicit RunFolders(Options options) : options_(std::move(options)) {}
 
   // Called when training starts or resumes at the step of `report`. Points of later steps become
-  // void.
+  // void. If a validation or test pass is due, its points of this step become void too.
   absl::Status OnStart(const StartReport& report);
 
   // Returns the writer for `folder` and opens it if needed. `step` is the step of the next write.
   // REQUIRES: OnStart was called.
   absl::StatusOr<summary::EventWriter*> At(const std::string& folder, int64_t step);
-  // Returns the highest step that this process wrote to `folder`, -1 if none.
+  // Returns the highest step passed to At since `folder` was last opened, -1 if none.
   int64_t last_step(const std::string& folder) const;
 
   // Reads the files of `folder`, and returns the step of the last point of `tag` that is not void.
@@ -50,7 +50,7 @@ class RunFolders {
   struct Folder {
     // When the folder is opened, the points of this step and of later steps are void.
     int64_t first_step = 1;
-    int64_t last_step = -1;  // The highest step that this process wrote, -1 if none.
+    int64_t last_step = -1;  // The highest step passed to At since the opening, -1 if none.
     std::unique_ptr<summary::EventWriter> writer;
   };
   absl::Status Open(const std::string& name, Folder* folder);

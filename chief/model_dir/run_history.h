@@ -38,7 +38,7 @@ class RunHistory {
   // Called when a step is finished. Returns true if it is the first finished step of a generation
   // that began after a loss.
   bool OnStep(int64_t step, MonotonicTime now);
-  // Called when the run ends. If no step has finished since the last loss, this loss ends at `now`.
+  // Called when the run ends. A loss ends at `now` if no later generation has finished a step.
   void OnEnd(MonotonicTime now);
   // Records progress other than a step, such as a part of a pass.
   void OnProgress(MonotonicTime now);
@@ -51,8 +51,8 @@ class RunHistory {
  private:
   static constexpr size_t kMaxLosses = 20;
   struct Loss {
-    int64_t step = 0;    // Training resumed from the state after this step.
-    double seconds = 0;  // Time from the last progress before the loss to the next finished step.
+    int64_t step = 0;    // The step after which training resumed, or the last known step.
+    double seconds = 0;  // Time from the last progress before it to the next step or the run's end.
     std::string cause;
   };
   // A loss after which no step of a new generation has finished.

@@ -42,8 +42,8 @@ absl::Status SetUpRun(const DirectorOptions& options, const DirectorStart& start
 absl::StatusOr<std::vector<std::unique_ptr<ShardClient>>> MakeShardClients(
     const DirectorOptions& options);
 
-// Returns the request that tells a ps task which variables it serves. The caller sets the fields
-// that differ between tasks.
+// Returns a request with all variables of the job, from which a ps task computes its own part. The
+// caller sets the fields that differ between tasks.
 proto::CreateRequest MakeCreateRequest(const DirectorOptions& options, const ShardState& state,
                                        const RunSetup& setup);
 

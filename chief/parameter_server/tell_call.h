@@ -18,13 +18,13 @@ namespace muster::chief {
 
 // Timeout for receiving all pieces of a call.
 inline constexpr Duration kTellCallTimeout = std::chrono::seconds(30);
-// Limits for concurrent Tell calls. They are low because workers need Tell only after a step that
-// changed large integer buffers or reported images.
+// Limits for concurrent Tell calls. They are low because workers rarely need Tell: for images,
+// large integer buffers, or many reports to a new chief.
 inline constexpr rpc::BulkCalls::Limits kTellCallLimits{
     .most = 4, .silence = std::chrono::seconds(10), .standstill = std::chrono::seconds(2)};
 
-// Limit for one request in bytes. A request has the images and histograms of a batch and of a part
-// of an evaluation pass, integer buffers, and at most 4 MiB of other fields.
+// Limit for one request in bytes: the images and histograms of all its training batches together,
+// those of a part of an evaluation pass, integer buffers, and at most 4 MiB of other fields.
 inline constexpr int64_t kMaxTellBytes =
     2 * kMaxShownBytes + push_pull::kMaxIntegerBytes + (4 << 20);
 

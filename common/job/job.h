@@ -116,7 +116,7 @@ struct SecurityOptions {
   std::string key_file;   // The path of the run key (common/security/run_key.h).
   bool insecure = false;  // If true, tasks do not authenticate each other.
   // Which users may read the files in model_dir: private | group | umask
-  // (base/files/created_files.h).
+  // (common/base/files/created_files.h).
   std::string file_mode = "private";
 };
 

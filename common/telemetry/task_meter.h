@@ -71,7 +71,7 @@ class TaskMeter {
   std::map<std::string, bool> stragglers() const;
 
  private:
-  // Returns a time in seconds. Rates are 0 if no step has ended for this time.
+  // Returns the number of seconds without a finished step after which rates are 0.
   double StaleAfterLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   double LocalStepSecondsLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 

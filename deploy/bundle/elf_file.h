@@ -1,5 +1,5 @@
-// Reads the dependencies of an ELF file (a program or library), and edits a copy of the file in
-// memory for a bundle. The file on disk does not change. Not thread-safe.
+// Reads the dependencies of a dynamically linked ELF file (a program or library), and edits a copy
+// of the file in memory for a bundle. The file on disk does not change. Not thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -25,7 +25,7 @@ using GlibcVersion = std::pair<int, int>;
 
 class ElfFile {
  public:
-  // Maps a 64-bit ELF file. Returns ConfigurationError for any other file.
+  // Maps a 64-bit little-endian file. Returns ConfigurationError for other or damaged files.
   static absl::StatusOr<ElfFile> Read(const std::string& path);
 
   // Returns the architecture, a constant of <elf.h> such as EM_X86_64.

@@ -10,12 +10,12 @@
 namespace muster::hosts {
 
 // Exchanges messages with the launcher over standard input and output (messages.h). Blocks until
-// the input ends, a signal requests the end, or the launcher was silent for kSilenceLimit. After a
-// SuspendRequest, the time in this request replaces kSilenceLimit. Kills the remaining tasks and
-// returns the exit code. `launch` identifies the launch and the host. If the launcher reconnects,
-// an earlier run-tasks process with the same `launch` may still have tasks. RunTasks first waits
-// until that process has ended, and returns PeerLost if it does not end in time. REQUIRES: the
-// calling thread is the main thread, and this process starts no other children.
+// the input ends, the output breaks, a message is invalid, a signal requests the end, or the
+// launcher is silent for kSilenceLimit. The time in a SuspendRequest replaces kSilenceLimit until
+// the next message. Then kills the remaining tasks and returns 0, the exit code of run-tasks.
+// `launch` identifies the launch and the host. After a reconnection, an earlier process with the
+// same `launch` may still have tasks. RunTasks first waits for its end, or returns PeerLost after a
+// time limit. REQUIRES: called on the main thread of a process that starts no other children.
 absl::StatusOr<int> RunTasks(const std::string& launch);
 
 }  // namespace muster::hosts

@@ -65,11 +65,11 @@ struct TableBags {
 
 // One step on one replica, over the replica's slice of one global batch. The slice may be empty
 // (first dimension 0). A step is a transaction: its changes become final on all replicas or on
-// none. The commit is the moment after the step's last all-reduce when the changes become final.
-// With one minimize() per step, the commit applies the update of the parameters. If a step calls
-// minimize() twice, Muster runs the first such step again from its start. In the repeated run and
-// in all later steps, each minimize() applies its update before it returns. If the step fails
-// before its commit, these updates are undone.
+// none, at the commit after its last all-reduce. With one minimize() per step, the commit updates
+// the parameters. If a step calls minimize() twice, Muster runs the first such step again from its
+// start. From then on, each minimize() of every step applies its update before it returns. A
+// failure before the commit undoes these updates. With parameter servers, pushed gradients stay
+// applied, and a step that has pushed some continues instead of running again.
 class Step {
  public:
   explicit Step(StepImpl* impl) : impl_(impl) {}
@@ -131,9 +131,9 @@ class Step {
   // Collective operations over all replicas. All replicas must call them in the same order, even
   // with an empty batch. all_gather concatenates along the first dimension, in the order of the
   // replicas. Shapes must be equal on all replicas, except that the first dimension may differ for
-  // all_gather. all_gather is differentiable, and so is all_reduce with kSum or kMean. The gradient
-  // is that of the sum of the losses of all replicas. Not available with parameter servers, because
-  // their workers do not communicate with each other.
+  // all_gather. all_gather is differentiable, and so is all_reduce with kSum or kMean. The backward
+  // pass differentiates the sum of all replicas' losses. Not available with parameter servers,
+  // because their workers do not communicate with each other.
   at::Tensor all_reduce(const at::Tensor& value, ReduceOp op = ReduceOp::kSum);
   at::Tensor all_gather(const at::Tensor& value);
 
@@ -141,7 +141,7 @@ class Step {
   // steps. n is the job's "summary.every_steps". In all other steps these calls cost almost
   // nothing. Images have shape [batch, channels, height, width] with 1, 3 or 4 channels. Pixels are
   // uint8, or floating-point in [0, 1]. TensorBoard shows the first three images of the batch. For
-  // each name, only the first call in the first micro-batch of a step counts.
+  // each name, only the first call of a step with a non-empty tensor counts.
   void image(const std::string& name, const at::Tensor& images);
   void histogram(const std::string& name, const at::Tensor& values);
   // Returns true if TensorBoard will show images and histograms of this step. A program can use

@@ -41,9 +41,9 @@ class BatchPace {
 
 // Keeps the images and histograms that the program has shown, until the chief has received them.
 // Each entry belongs to a lease. While all entries together exceed kMaxShownBytes, drops the entry
-// with the lowest lease id. Never drops the only remaining entry. proto::BatchDone messages are
-// stored without these entries, because the LeaseClient sends the stored messages again to a new
-// chief.
+// with the lowest lease id. Never drops the only remaining entry. The LeaseClient stores BatchDone
+// messages without these entries. It sends stored messages again to a new chief, but it does not
+// send an entry again that a chief has received.
 class ShownBatches {
  public:
   void Keep(int64_t lease, proto::Shown shown) {
@@ -70,7 +70,7 @@ class ShownBatches {
 class ChangedIntegers {
  public:
   void Change(const push_pull::IntegerBuffers& changed, uint64_t sequence) {
-    for (const auto& [name, value] : changed) integers_[name] = {value, sequence, /*told=*/false};
+    for (const auto& [name, value] : changed) integers_[name] = {value, sequence, false};
     sequence_ = sequence;
   }
   // Adds values to a request. If `all` is true, adds all of them. If not, adds only those that the

@@ -1,7 +1,7 @@
 // The implementation of Director (director.h). "The director's thread" is the thread that calls
 // Director::Run. The methods are in two files:
 //   director.cc        Run: collects the situation, decides and acts, until the job is done
-//   director_begin.cc  the start of the job, until the ps tasks are present
+//   director_begin.cc  the start of the job, until calls of workers are answered
 // DirectorImpl owns DirectorMembers (calls from workers and to ps tasks, and the state under its
 // mutex), ShardRollback, DirectorSaves, DirectorEpochs, TrainingReporter and TrainingCallbacks.
 // Each has a header of its own.

@@ -14,7 +14,7 @@
 
 namespace muster::chief {
 
-// kPreparing -> kAwaitingServers -> kStarting -> kTraining -> kEnding -> kDone or kFailed
+// The phases up to kDone follow in this order. A stop before kStarting may lead to kDone at once.
 enum class DirectorPhase {
   kPreparing,
   kAwaitingServers,  // The Director waits until enough ps tasks are present.
@@ -22,7 +22,7 @@ enum class DirectorPhase {
   kTraining,
   kEnding,  // The Director stores the outcome on the servers.
   kDone,    // The job is done. The Director tells workers so.
-  kFailed,
+  kFailed,  // Follows any phase before kEnding, after an error.
 };
 
 // The state of the job between two actions of the Director.
@@ -57,8 +57,8 @@ struct DirectorSituation {
   bool epoch_begins = false;     // True if the hooks for the start of the next epoch have to run.
   // True if the chief's replica of the model has the servers' current weights.
   bool weights_known = false;
-  // True if a callback keeps a copy of the weights after the newest completed step. The chief then
-  // reads these weights from the servers before it runs the hooks for the start of training.
+  // True if a callback keeps a copy of weights, and it is that of the newest completed step. The
+  // chief then reads these weights from the servers before the hooks for the start of training.
   bool begins_with_weights = false;
 };
 
@@ -75,14 +75,14 @@ enum class DirectorAction {
   kCancelPass,
   kStartPass,
   kFinishPass,
-  kStop,    // End the job because of a stop. The state is saved.
-  kFinish,  // End the job. All work is done, and the state is saved.
+  kStop,    // End the job because of a stop. The state is saved, if the job writes checkpoints.
+  kFinish,  // End the job. All work is done. The state is saved, if the job writes checkpoints.
 };
 
 struct DirectorDecision {
   DirectorAction action = DirectorAction::kWait;
   bool checkpoint = false;  // True if a checkpoint of the current state is wanted.
-  // For kWait: true if a cut is wanted, and can begin only when the situation is quiet.
+  // For kWait: true if a cut is wanted but cannot begin yet, because the situation is not quiet.
   bool waits_to_cut = false;
 };
 

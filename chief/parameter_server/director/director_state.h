@@ -8,7 +8,7 @@
 // servers need a new record. The functions of DirectorState make all changes that an event
 // requires, and wake the links to the servers that must receive the changes.
 //
-// DirectorMembers owns the DirectorState, and its mutex guards it. Used by one thread at a time.
+// DirectorMembers owns the DirectorState and guards it with a mutex. Used by one thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -78,8 +78,8 @@ class DirectorState {
   // ---- Events
   void Admit(const AdmittedMember& member);
   // Called when the process of `task` with this incarnation is lost. `ended` is true if the process
-  // has certainly ended. Returns false if the task is a worker and this process is not the worker's
-  // current process.
+  // has certainly ended. Returns false if the task is a worker and the lost process is not the
+  // worker's current one.
   bool Lose(const TaskId& task, uint64_t incarnation, const std::string& why, bool ended);
   // Answered is called when a ps task has answered a call, and CallFailed when a call has failed.
   // Both return false if the thread of Director::Run need not act, because the called process is
@@ -139,8 +139,8 @@ class DirectorState {
   LeaseCalls calls_;
   Recorded recorded_;
   uint32_t view_count_ = 0;  // The number of views that this chief has made.
-  // True if Begin was called. This chief then fills the servers. Workers that an earlier chief
-  // admitted compute from another state, and their work is void.
+  // True if Begin was called. This chief then fills the servers, and the work of workers that an
+  // earlier chief admitted is void, because they compute from another state.
   bool servers_reset_ = false;
   // After a restart of the chief, the workers in the record may rejoin until await_workers_until_.
   // Workers that have rejoined may report what they did for the earlier chief until

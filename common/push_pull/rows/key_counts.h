@@ -1,6 +1,6 @@
 // Counts the updates of keys that have no row in an embedding table yet (RowLimits::admit_after in
-// embedding_table.h). Not thread-safe: the lock of the table's shard guards the object. Internal to
-// this folder.
+// embedding_table.h). Not thread-safe: EmbeddingTable guards each KeyCounts with a lock. Internal
+// to this folder.
 #pragma once
 
 #include <cstddef>

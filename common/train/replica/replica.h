@@ -1,9 +1,9 @@
 // A replica is one copy of the program on one device, with its models, optimizers, metrics and
-// embedding tables. The main thread constructs the replicas of a process, one after another. After
-// that, only a replica's own thread uses the replica.
-//
-// A generation is a period of training with fixed members. It ends when a process is lost or joins.
-// A replica is attached during a generation: it then has gradient sinks and schedules.
+// embedding tables. A generation is a period of training with fixed members. It ends when a process
+// is lost or joins. The main thread makes the replicas of a process one by one, and uses them
+// between generations. During a generation, each replica has a thread of its own and is attached:
+// it has learning-rate schedules, and a GradientSink for each optimizer. With parameter servers,
+// the lease client's thread also calls Program::prefetch.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -77,9 +77,9 @@ struct NamedDataset {
 
 class Replica {
  public:
-  // Makes the program and runs its build(). If the program throws an exception, returns a
-  // ProgramError with the exception's message. `first` is another replica of this process, or null.
-  // The new replica shares the open data files of `first`. `job` must outlive the replica.
+  // Makes the program and runs its build(). If the program throws an exception, returns the error
+  // of CatchProgramErrors. `first` is another replica of this process, or null. The new replica
+  // shares the open data files of `first`. `job` must outlive the replica.
   static absl::StatusOr<std::unique_ptr<Replica>> Make(const Job& job,
                                                        const ProgramFactory& factory,
                                                        at::Device device,

@@ -1,6 +1,6 @@
-// The graph of a loss for TensorBoard: the operations that autograd recorded from the inputs and
-// parameters to the loss. ForwardBegins and ForwardEnds record the times of forward passes for
-// `muster trace`. Internal to common/train.
+// The graph of a loss for TensorBoard: the operations that autograd recorded, from the parameters
+// (and other tensors that require a gradient) to the loss. ForwardBegins and ForwardEnds record the
+// times of forward passes for `muster trace`. Internal to common/train.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -45,8 +45,8 @@ class LossGraph {
 };
 
 // ForwardEnds adds a span "forward" to the trace, from the last call of ForwardBegins to this call.
-// Each minimize() ends a forward pass, and another one may follow in the same step. Both functions
-// concern only the calling thread.
+// Each minimize() ends a forward pass. Another forward pass may follow in the same step. Both
+// functions concern only the calling thread.
 void ForwardBegins();
 void ForwardEnds();
 

@@ -21,11 +21,11 @@ absl::StatusOr<PortRange> ParsePortRange(const std::string& text);
 // Reads the ephemeral range of this host. Returns Linux's default range if the file cannot be read.
 absl::StatusOr<PortRange> EphemeralRange();
 
-// A PortReservation holds free ports of this host. Two launches of the same user never reserve the
-// same port, because PortReservation marks each port with an abstract Unix socket. The mark
-// disappears with this process. A mark belongs to the network namespace, as the port does. Any user
-// can mark any port, so another user could mark all ports. Reserve therefore also uses ports with
-// another user's mark, but only if no other ports are left.
+// A PortReservation holds free ports of this host. It marks each port with an abstract Unix socket,
+// so that two launches of one user do not reserve the same port. The mark disappears with the
+// PortReservation. A mark belongs to the network namespace, as the port does. Any user can mark any
+// port, so another user could mark all ports. Reserve therefore also uses ports with another user's
+// mark, if no other ports are left. Two launches of one user may both reserve such a port.
 class PortReservation {
  public:
   // Reserves `count` ports outside the range `ephemeral`. `first` is any number. Calls with
