@@ -55,6 +55,7 @@ function(muster_test name)
   _muster_link(${name} ${ARG_DEPENDS})
   muster_tsan_knows_absl(${name})
   _muster_test_compiles_quickly(${name})
+  muster_unity_build(4 ${name})
   if(ARG_LABEL STREQUAL unit)
     if(NOT TARGET unit_tests)
       add_custom_target(unit_tests)  # all of them, for `make test-unit`

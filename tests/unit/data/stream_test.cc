@@ -14,9 +14,9 @@ namespace {
 using ::testing::HasSubstr;
 
 // 100 * pass + i for i below `size`.
-class Numbers final : public Stream {
+class NumberStream final : public Stream {
  public:
-  Numbers(int64_t pass, int64_t first, int64_t size, std::atomic<int>* read)
+  NumberStream(int64_t pass, int64_t first, int64_t size, std::atomic<int>* read)
       : pass_(pass), next_(first), size_(size), read_(read) {}
   absl::StatusOr<Example> Next() override {
     if (next_ >= size_) return absl::OutOfRangeError("no more");
@@ -36,7 +36,7 @@ struct Source {
       : dataset(FromStream(
             [this, size](const Context& context, int64_t first) {
               opened.emplace_back(context.epoch, first);
-              return std::make_unique<Numbers>(context.epoch, first, size, &read);
+              return std::make_unique<NumberStream>(context.epoch, first, size, &read);
             },
             reopen)) {}
   std::vector<std::pair<int64_t, int64_t>> opened;

@@ -347,7 +347,7 @@ constexpr char kTrace[] =
     "  File \"/venv/lib/python3.11/site-packages/torch/nn/modules/conv.py\", line 5, in forward\n  "
     "  return F";
 
-std::string Refusal(TestFile& file, ExitCode code = ExitCode::kConfiguration) {
+std::string GraphRefusal(TestFile& file, ExitCode code = ExitCode::kConfiguration) {
   const auto graph = Graph::Compile(file.graph(), c10::kCPU, "model.pt2");
   EXPECT_FALSE(graph.ok());
   EXPECT_EQ(ExitCodeOf(graph.status()), code) << graph.status();
@@ -359,47 +359,48 @@ TEST(ExportedGraph, WhatCannotRunIsNamedWithTheLineAndAMend) {
   unknown.Input("x", {-1})
       .Node("torch.ops.torchvision.nms.default", {{"dets", Value("x")}}, {Value("y")}, kTrace)
       .Output("y");
-  EXPECT_THAT(Refusal(unknown),
+  EXPECT_THAT(GraphRefusal(unknown),
               AllOf(HasSubstr("model.pt2 cannot run here: torchvision.nms.default (train.py, line "
                               "12, in forward: y = torch.nms(x))"),
                     HasSubstr("no such operator"), HasSubstr("run_decompositions")));
   unknown.Node("torch.ops.a.b.default", {}, {Value("w")});
-  EXPECT_THAT(Refusal(unknown), HasSubstr("(and 1 more)"));
+  EXPECT_THAT(GraphRefusal(unknown), HasSubstr("(and 1 more)"));
 
   TestFile higher;
   higher.Input("x", {-1})
       .Node("torch.ops.higher_order.scan", {{"", Value("x")}}, {Value("y")})
       .Output("y");
-  EXPECT_THAT(Refusal(higher), HasSubstr("scan"));
+  EXPECT_THAT(GraphRefusal(higher), HasSubstr("scan"));
   TestFile object;
   object.Input("x", {-1})
       .Aten("relu.default", {{"self", {{"as_custom_obj", {{"name", "o"}}}}}}, "y")
       .Output("y");
-  EXPECT_THAT(Refusal(object), HasSubstr("as_custom_obj"));
+  EXPECT_THAT(GraphRefusal(object), HasSubstr("as_custom_obj"));
   TestFile arithmetic;
   arithmetic.Input("x", {-1}).Node("_operator.matmul", {}, {Size("y")}).Output("x");
-  EXPECT_THAT(Refusal(arithmetic), HasSubstr("_operator.matmul"));
+  EXPECT_THAT(GraphRefusal(arithmetic), HasSubstr("_operator.matmul"));
   TestFile missing;
   missing.Input("x", {-1}).Aten("relu.default", {}, "y").Output("y");
-  EXPECT_THAT(Refusal(missing), HasSubstr("argument self is missing"));
+  EXPECT_THAT(GraphRefusal(missing), HasSubstr("argument self is missing"));
   TestFile extra;
   extra.Input("x", {-1})
       .Aten("relu.default", {{"self", Value("x")}, {"slope", Int(1)}}, "y")
       .Output("y");
-  EXPECT_THAT(Refusal(extra), HasSubstr("no argument slope"));
+  EXPECT_THAT(GraphRefusal(extra), HasSubstr("no argument slope"));
 }
 
 TEST(ExportedGraph, AGraphThatMakesNoSenseIsDamaged) {
   TestFile dangling;
   dangling.Input("x", {-1}).Aten("relu.default", {{"self", Value("nobody")}}, "y").Output("y");
-  EXPECT_THAT(Refusal(dangling, ExitCode::kDataDamaged), HasSubstr("there is no value nobody"));
+  EXPECT_THAT(GraphRefusal(dangling, ExitCode::kDataDamaged),
+              HasSubstr("there is no value nobody"));
   TestFile twice;
   twice.Input("x", {-1}).Aten("relu.default", {{"self", Value("x")}}, "x").Output("x");
-  EXPECT_THAT(Refusal(twice, ExitCode::kDataDamaged), HasSubstr("two values are named x"));
+  EXPECT_THAT(GraphRefusal(twice, ExitCode::kDataDamaged), HasSubstr("two values are named x"));
   TestFile keys;
   keys.Input("x", {-1});
   keys.graph().erase("nodes");
-  EXPECT_THAT(Refusal(keys, ExitCode::kDataDamaged), HasSubstr("nodes"));
+  EXPECT_THAT(GraphRefusal(keys, ExitCode::kDataDamaged), HasSubstr("nodes"));
 }
 
 // On the device of the trace the strides allowed it.

@@ -12,7 +12,7 @@ namespace {
 
 using testing::HasSubstr;
 
-Loss Make(const Json& json) {
+Loss LossOf(const Json& json) {
   auto loss = MakeLoss(json, "program.loss");
   EXPECT_TRUE(loss.ok()) << loss.status();
   return *loss;
@@ -26,7 +26,7 @@ void ExpectNear(const at::Tensor& values, std::vector<double> expected) {
 
 // By hand: log(e^1 + e^2) - 2 = 0.313262, log(e^1 + e^2) - 1 = 1.313262.
 TEST(ExportedLoss, CrossEntropyOfExamplesAndOfTokens) {
-  const Loss loss = Make("cross_entropy");
+  const Loss loss = LossOf("cross_entropy");
   const at::Tensor logits = Numbers({1, 2, 1, 2, 1, 2, 2, 1}, {4, 2});
   const at::Tensor labels = at::tensor({1, 0, 1, 1}, at::kLong);
   const std::vector<double> expected = {0.313262, 1.313262, 0.313262, 1.313262};
@@ -44,34 +44,34 @@ TEST(ExportedLoss, CrossEntropyOfExamplesAndOfTokens) {
 
 TEST(ExportedLoss, IgnoredClassNumbersHaveNoWeight) {
   const at::Tensor labels = at::tensor({3, -100, 0, 255}, at::kLong);
-  ExpectNear(Make("cross_entropy").Weights(labels), {1, 0, 1, 1});
-  const Loss padded = Make({{"name", "cross_entropy"}, {"ignore_index", 0}});
+  ExpectNear(LossOf("cross_entropy").Weights(labels), {1, 0, 1, 1});
+  const Loss padded = LossOf({{"name", "cross_entropy"}, {"ignore_index", 0}});
   ExpectNear(padded.Weights(labels), {1, 1, 0, 1});
   // Bytes hold no -100: 156, which has its bits, is a class like any.
-  ExpectNear(Make("cross_entropy").Weights(at::tensor({156, 3}, at::kByte)), {1, 1});
+  ExpectNear(LossOf("cross_entropy").Weights(at::tensor({156, 3}, at::kByte)), {1, 1});
   // Probabilities, and losses that know no classes: examples count alike.
   EXPECT_FALSE(padded.Weights(Numbers({0.5, 0.5}, {1, 2})).defined());
   EXPECT_EQ(padded.values(Numbers({1, 2, 2, 1}, {2, 2}), Numbers({0, 1, 0, 1}, {2, 2})).dim(), 1);
-  EXPECT_FALSE(Make("mean_squared_error").Weights(labels).defined());
+  EXPECT_FALSE(LossOf("mean_squared_error").Weights(labels).defined());
 }
 
 TEST(ExportedLoss, OfOutputsAndTargetsOfOneShape) {
   const at::Tensor output = Numbers({0, 2, -1, 3}, {2, 2}), target = Numbers({1, 2, 1, 0}, {2, 2});
-  ExpectNear(Make("mean_squared_error").values(output, target), {0.5, 6.5});
-  ExpectNear(Make("mean_absolute_error").values(output, target), {0.5, 2.5});
-  ExpectNear(Make("huber").values(output, target), {0.25, 2.0});
-  ExpectNear(Make({{"name", "huber"}, {"delta", 2.0}}).values(output, target), {0.25, 3.0});
+  ExpectNear(LossOf("mean_squared_error").values(output, target), {0.5, 6.5});
+  ExpectNear(LossOf("mean_absolute_error").values(output, target), {0.5, 2.5});
+  ExpectNear(LossOf("huber").values(output, target), {0.25, 2.0});
+  ExpectNear(LossOf({{"name", "huber"}, {"delta", 2.0}}).values(output, target), {0.25, 3.0});
   // Labels 0 count as -1.
-  ExpectNear(Make("hinge").values(output, Numbers({1, 1, 0, 0}, {2, 2})), {0.5, 2.0});
-  ExpectNear(Make("binary_cross_entropy").values(Numbers({0, 0}, {2, 1}), Numbers({0, 1}, {2})),
+  ExpectNear(LossOf("hinge").values(output, Numbers({1, 1, 0, 0}, {2, 2})), {0.5, 2.0});
+  ExpectNear(LossOf("binary_cross_entropy").values(Numbers({0, 0}, {2, 1}), Numbers({0, 1}, {2})),
              {0.693147, 0.693147});
 }
 
 TEST(ExportedLoss, RefusesWhatCannotBeRight) {
   const at::Tensor output = Numbers({0, 2, -1, 3}, {2, 2});
-  EXPECT_THROW(Make("mean_squared_error").values(output, Numbers({1, 2}, {2})), c10::Error);
-  EXPECT_THROW(Make("cross_entropy").values(output, Numbers({1, 0}, {2})), c10::Error);
-  EXPECT_THROW(Make("cross_entropy").values(output, at::tensor({1}, at::kLong)), c10::Error);
+  EXPECT_THROW(LossOf("mean_squared_error").values(output, Numbers({1, 2}, {2})), c10::Error);
+  EXPECT_THROW(LossOf("cross_entropy").values(output, Numbers({1, 0}, {2})), c10::Error);
+  EXPECT_THROW(LossOf("cross_entropy").values(output, at::tensor({1}, at::kLong)), c10::Error);
   EXPECT_THAT(MakeLoss("cross_entropi", "program.loss").status().message(),
               HasSubstr("did you mean \"cross_entropy\""));
   EXPECT_FALSE(MakeLoss(3, "program.loss").ok());
@@ -130,7 +130,7 @@ TEST(ExportedMetric, IsShownByAnotherName) {
 
 // A metric counts what the loss counts.
 TEST(ExportedMetric, IgnoredTokensDoNotCount) {
-  const Loss loss = Make({{"name", "cross_entropy"}, {"class_dim", 1}});
+  const Loss loss = LossOf({{"name", "cross_entropy"}, {"class_dim", 1}});
   // [batch, tokens, classes]; of the four tokens that count two are right.
   const at::Tensor scores = Numbers({1, 2, 2, 1, 1, 2, 1, 2, 2, 1, 2, 1}, {2, 3, 2});
   const at::Tensor labels = at::tensor({1, 0, 0, -100, 1, -100}, at::kLong).reshape({2, 3});

@@ -20,18 +20,18 @@ using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-absl::StatusOr<std::unique_ptr<Model>> Make(TestFile& file) {
+absl::StatusOr<std::unique_ptr<Model>> ModelOf(TestFile& file) {
   auto archive = ReadArchive(file.Write(), "");
   EXPECT_TRUE(archive.ok()) << archive.status();
   return Model::Make(*archive, c10::kCPU);
 }
 std::unique_ptr<Model> MakeOk(TestFile& file) {
-  auto model = Make(file);
+  auto model = ModelOf(file);
   EXPECT_TRUE(model.ok()) << model.status();
   return *std::move(model);
 }
-std::string Refusal(TestFile& file) {
-  const auto model = Make(file);
+std::string ModelRefusal(TestFile& file) {
+  const auto model = ModelOf(file);
   EXPECT_EQ(ExitCodeOf(model.status()), ExitCode::kConfiguration) << model.status();
   return std::string(Message(model.status()));
 }
@@ -77,7 +77,7 @@ TEST(ExportedModel, DamageOfTheSignatureIsNamed) {
   TestFile file = Counting();
   for (const Json& spec : {Json::object(), Json::array(), Json(nullptr)}) {
     file.OutputSpec(spec);
-    const auto model = Make(file);
+    const auto model = ModelOf(file);
     EXPECT_EQ(ExitCodeOf(model.status()), ExitCode::kDataDamaged);
     EXPECT_THAT(model.status().message(), HasSubstr("an output is no union"));
   }
@@ -85,15 +85,15 @@ TEST(ExportedModel, DamageOfTheSignatureIsNamed) {
   std::string name = "n";
   for (int level = 0; level < 10'000; ++level) name += ".n";
   deep.Parameter(name, at::ones({1}));
-  const auto model = Make(deep);
+  const auto model = ModelOf(deep);
   EXPECT_EQ(ExitCodeOf(model.status()), ExitCode::kDataDamaged);
   EXPECT_THAT(model.status().message(), HasSubstr("levels"));
 }
 
 TEST(ExportedModel, SomeBatchFits) {
   TestFile file = Counting();
-  EXPECT_THAT(Refusal(file.Range("s0", 5, 4)), HasSubstr("no number of examples"));
-  EXPECT_THAT(Refusal(file.Range("s0", 0, 0)), HasSubstr("no number of examples"));
+  EXPECT_THAT(ModelRefusal(file.Range("s0", 5, 4)), HasSubstr("no number of examples"));
+  EXPECT_THAT(ModelRefusal(file.Range("s0", 0, 0)), HasSubstr("no number of examples"));
 }
 
 TEST(ExportedModel, BuffersThatAreOutputsAreWrittenBack) {
@@ -202,32 +202,33 @@ TEST(ExportedModel, WhatItMayNotWriteToIsNamed) {
   TestFile input;
   input.Parameter("w", at::ones({2})).Input("x", {-1, 2});
   input.Aten("sub_.Tensor", {{"self", Value("x")}, {"other", Int(1)}}, "y").Output("y");
-  EXPECT_THAT(Refusal(input), AllOf(HasSubstr("sub_"), HasSubstr("changes the input x in place"),
-                                    HasSubstr("x.clone()")));
+  EXPECT_THAT(
+      ModelRefusal(input),
+      AllOf(HasSubstr("sub_"), HasSubstr("changes the input x in place"), HasSubstr("x.clone()")));
   TestFile parameter;
   parameter.Parameter("w", at::ones({2})).Input("x", {-1, 2});
   parameter.Aten("mul_.Tensor", {{"self", Value("p_w")}, {"other", Int(2)}}, "y").Output("y");
-  EXPECT_THAT(Refusal(parameter), HasSubstr("writes to the parameter w"));
+  EXPECT_THAT(ModelRefusal(parameter), HasSubstr("writes to the parameter w"));
   TestFile constant;
   constant.Buffer("cache", at::ones({2}), /*persistent=*/false).Input("x", {-1, 2});
   constant.Aten("mul_.Tensor", {{"self", Value("b_cache")}, {"other", Int(2)}}, "y").Output("y");
-  EXPECT_THAT(Refusal(constant),
+  EXPECT_THAT(ModelRefusal(constant),
               AllOf(HasSubstr("writes to cache"), HasSubstr("persistent buffer")));
   TestFile functional;
   functional.Parameter("w", at::ones({2})).Input("x", {-1, 2});
   functional.Output("x").OutputSpec(
       {{"user_input_mutation", {{"arg", {{"name", "x"}}}, {"user_input_name", "x"}}}});
-  EXPECT_THAT(Refusal(functional), HasSubstr("changes the input x in place"));
+  EXPECT_THAT(ModelRefusal(functional), HasSubstr("changes the input x in place"));
 }
 
 TEST(ExportedModel, InputsAndOutputsThatItCannotServe) {
   TestFile number;
   number.Parameter("w", at::ones({2})).Input("x", {-1, 2}).Output("x");
   number.signature()["input_specs"][1] = {{"user_input", {{"arg", Size("n")}}}};
-  EXPECT_THAT(Refusal(number), HasSubstr("its input number 1 is no tensor"));
+  EXPECT_THAT(ModelRefusal(number), HasSubstr("its input number 1 is no tensor"));
   TestFile scalar;
   scalar.Parameter("w", at::ones({2})).Input("x", {}).Output("x");
-  EXPECT_THAT(Refusal(scalar), HasSubstr("its input x has no dimension"));
+  EXPECT_THAT(ModelRefusal(scalar), HasSubstr("its input x has no dimension"));
   TestFile loss = Counting();
   loss.Aten("mean.default", {{"self", Value("z")}}, "loss").Output("loss", 0);
   const auto model = MakeOk(loss);

@@ -8,11 +8,11 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-constexpr uint64_t kGeneration = (uint64_t{3} << 32) | 12;
+constexpr uint64_t kRecordGeneration = (uint64_t{3} << 32) | 12;
 
-std::string Text() {
+std::string RecordText() {
   FlightRecorder recorder;
-  recorder.EnterGeneration(kGeneration, "chief:0, worker:1");
+  recorder.EnterGeneration(kRecordGeneration, "chief:0, worker:1");
   recorder.EnterPhase(Phase::kReduce, 41);
   CollectiveCall call{"all_reduce", "float32", "sum", 100, 400};
   call.sequence = 9;
@@ -24,21 +24,21 @@ std::string Text() {
   header.host = "node-b";
   header.pid = 77;
   header.run_id = "run";
-  header.generation = kGeneration;
+  header.generation = kRecordGeneration;
   header.members = {"chief:0", "worker:1"};
   header.reason = "worker 0 was lost";
   return FlightText(header, recorder.Events(), recorder.recorded() + 5);
 }
 
 TEST(FlightRecord, ComesBackAsItWasWritten) {
-  const std::string text = Text();
+  const std::string text = RecordText();
   EXPECT_THAT(text, HasSubstr("\n{\"t\":"));  // an event a line
   const auto record = ParseFlightRecord(text, "a.json");
   ASSERT_TRUE(record.ok()) << Message(record.status());
   EXPECT_EQ(record->header.task, "worker:1");
   EXPECT_EQ(record->header.host, "node-b");
   EXPECT_EQ(record->header.pid, 77);
-  EXPECT_EQ(record->header.generation, kGeneration);
+  EXPECT_EQ(record->header.generation, kRecordGeneration);
   EXPECT_THAT(record->header.members, ElementsAre("chief:0", "worker:1"));
   EXPECT_EQ(record->header.reason, "worker 0 was lost");
   EXPECT_EQ(record->lost_events, 5u);
@@ -46,7 +46,7 @@ TEST(FlightRecord, ComesBackAsItWasWritten) {
   const RecordedEvent& failed = record->events[3];
   EXPECT_EQ(failed.kind, FlightKind::kCollectiveFailed);
   EXPECT_EQ(failed.phase, Phase::kReduce);
-  EXPECT_EQ(failed.generation, kGeneration);
+  EXPECT_EQ(failed.generation, kRecordGeneration);
   EXPECT_EQ(failed.step, 41);
   EXPECT_EQ(failed.sequence, 9u);
   EXPECT_EQ(failed.replica, 1);
@@ -60,7 +60,7 @@ TEST(FlightRecord, ComesBackAsItWasWritten) {
 }
 
 TEST(FlightRecord, DamagedAndForeignFilesAreToldApart) {
-  const std::string text = Text();
+  const std::string text = RecordText();
   const auto error = [](std::string_view bytes) {
     return std::string(Message(ParseFlightRecord(bytes, "a.json").status()));
   };
@@ -79,8 +79,8 @@ TEST(FlightRecord, DamagedAndForeignFilesAreToldApart) {
 }
 
 TEST(FlightRecord, FoldersAndFilesAreNamedAfterGenerationAndTask) {
-  EXPECT_EQ(FlightFolder(kGeneration), "0003-000012");
-  EXPECT_EQ(GenerationOfFolder("0003-000012"), kGeneration);
+  EXPECT_EQ(FlightFolder(kRecordGeneration), "0003-000012");
+  EXPECT_EQ(GenerationOfFolder("0003-000012"), kRecordGeneration);
   for (const char* name : {"", "3-12", "0003-00001x", "checkpoints", "0003-000012.part"})
     EXPECT_EQ(GenerationOfFolder(name), 0u) << name;
   EXPECT_EQ(FlightFile("worker:1"), "worker-1.json");

@@ -13,7 +13,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 
-constexpr uint64_t kGeneration = (uint64_t{1} << 32) | 2;
+constexpr uint64_t kStoryGeneration = (uint64_t{1} << 32) | 2;
 constexpr char kSum[] = "all_reduce(float32 x 100, sum)";
 
 // Writes one task's record; times are seconds on the chief's clock.
@@ -21,7 +21,8 @@ class Writer {
  public:
   Writer(const std::string& task, const std::string& host, int64_t pid, double clock = 0)
       : clock_(clock) {
-    record_.header = {task, host, pid, "run", kGeneration, {"chief:0", "worker:0", "worker:1"}, ""};
+    record_.header = {task, host, pid, "run", kStoryGeneration, {"chief:0", "worker:0", "worker:1"},
+                      ""};
     record_.written_wall = 1000 + clock;
   }
   Writer& Phase(double at, muster::Phase phase, int64_t step) {
@@ -44,7 +45,7 @@ class Writer {
     event.kind = kind;
     event.phase = phase_;
     event.step = step_;
-    event.generation = kGeneration;
+    event.generation = kStoryGeneration;
     event.sequence = sequence;
     event.replica = replica;
     event.operation = what;
@@ -61,7 +62,7 @@ class Writer {
   FlightRecord record_;
 };
 
-std::string Text(const FlightQuestion& question) {
+std::string StoryText(const FlightQuestion& question) {
   return fmt::format("{}", fmt::join(FlightLines(BuildFlightStory(question)), "\n"));
 }
 
@@ -95,7 +96,7 @@ TEST(FlightStory, AKilledMemberHasNoRecordAndTheOthersTellWhereTheyStood) {
   EXPECT_EQ(story.last_step, 7);
   EXPECT_FALSE(story.diverged);
   for (const FlightPart& part : story.parts) EXPECT_TRUE(part.entered);
-  const std::string text = Text(Killed());
+  const std::string text = StoryText(Killed());
   EXPECT_THAT(text,
               HasSubstr("Generation 1.2 of run run: 3 members, chief 0, worker 0 and worker 1."));
   EXPECT_THAT(text, HasSubstr("No record of worker 1: killed"));
@@ -116,7 +117,7 @@ TEST(FlightStory, WhoHasNotComeIsNamedWithWhatItDidAndForHowLong) {
                                  .Done());
   const FlightStory story = BuildFlightStory(question);
   EXPECT_THAT(story.missing, IsEmpty());
-  const std::string text = Text(question);
+  const std::string text = StoryText(question);
   EXPECT_THAT(text, HasSubstr("all members completed collective 20"));
   EXPECT_THAT(text, HasSubstr("worker 1 had not entered collective 21: it was in phase 'forward' "
                               "of step 8 for 60.0 s."));
@@ -135,10 +136,11 @@ TEST(FlightStory, ClocksOfOtherHostsAreMovedByTheOperationsThatBothCompleted) {
     EXPECT_NEAR(story.parts[1].entered_at, 5.4, 1e-6);
     EXPECT_NEAR(story.ended_at, 5.9, 1e-6);
   }
-  EXPECT_THAT(Text(Killed(3600)),
+  EXPECT_THAT(StoryText(Killed(3600)),
               HasSubstr("The clock of worker 0 is 3600.0 s ahead of chief 0's"));
-  EXPECT_THAT(Text(Killed(-0.25)), HasSubstr("The clock of worker 0 is 250 ms behind chief 0's"));
-  EXPECT_THAT(Text(Killed(0)), Not(HasSubstr("The clock of")));
+  EXPECT_THAT(StoryText(Killed(-0.25)),
+              HasSubstr("The clock of worker 0 is 250 ms behind chief 0's"));
+  EXPECT_THAT(StoryText(Killed(0)), Not(HasSubstr("The clock of")));
 }
 
 TEST(FlightStory, RanksThatCallDifferentThingsAreSaidToDiverge) {
@@ -149,7 +151,7 @@ TEST(FlightStory, RanksThatCallDifferentThingsAreSaidToDiverge) {
   const FlightStory story = BuildFlightStory(question);
   EXPECT_TRUE(story.diverged);
   EXPECT_EQ(story.parts[0].task, "chief:0") << "by rank";
-  const std::string text = Text(question);
+  const std::string text = StoryText(question);
   EXPECT_THAT(text, HasSubstr("worker 0 entered collective 21, barrier()"));
   EXPECT_THAT(text, HasSubstr("the program diverges between ranks"));
 }
@@ -165,23 +167,23 @@ TEST(FlightStory, OfSeveralReplicasTheHindmostCounts) {
 TEST(FlightStory, WhatCameAfterIsToldWithOldAndNewProcesses) {
   FlightQuestion question = Killed();
   FlightRecord same = question.records[0], fresh = question.records[1];
-  same.header.generation = fresh.header.generation = kGeneration + 1;
+  same.header.generation = fresh.header.generation = kStoryGeneration + 1;
   fresh.header.task = "worker:1";
   fresh.header.pid = 99;
   fresh.events.clear();
   question.later = {same, fresh};
   const FlightStory story = BuildFlightStory(question);
-  EXPECT_EQ(story.followed_by, kGeneration + 1);
+  EXPECT_EQ(story.followed_by, kStoryGeneration + 1);
   EXPECT_THAT(story.came_back, ElementsAre("chief 0 (host a, pid 11, the same process)",
                                            "worker 1 (host b, pid 99, a new process)"));
-  EXPECT_THAT(Text(question), HasSubstr("Generation 1.3 followed, with records of chief 0"));
+  EXPECT_THAT(StoryText(question), HasSubstr("Generation 1.3 followed, with records of chief 0"));
 }
 
 TEST(FlightStory, ARecordWithoutAnyEventIsToldToo) {
   FlightQuestion question;
   question.records.push_back(Writer("chief:0", "a", 11).Done());
   question.records[0].header.reason = "worker 0 did not form";
-  const std::string text = Text(question);
+  const std::string text = StoryText(question);
   EXPECT_THAT(text, HasSubstr("no collective operation was completed by all"));
   EXPECT_THAT(text, HasSubstr("Why it ended: worker 0 did not form"));
 }

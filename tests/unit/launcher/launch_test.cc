@@ -17,6 +17,7 @@
 #include "deploy/launcher/processes/lines.h"
 #include "muster/json.h"
 #include "tests/paths.h"
+#include "tests/unit/launcher/deadline.h"
 
 namespace muster::launcher {
 namespace {
@@ -24,9 +25,6 @@ namespace {
 using testing::Contains;
 using testing::HasSubstr;
 using testing::Not;
-
-// Far above what a test needs; a test that reaches it has failed.
-constexpr auto kDeadline = std::chrono::seconds(30);
 
 class Launch : public testing::Test {
  protected:

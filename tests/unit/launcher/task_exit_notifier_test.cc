@@ -5,12 +5,12 @@
 #include <optional>
 #include <vector>
 
+#include "tests/unit/launcher/deadline.h"
+
 namespace muster::launcher {
 namespace {
 
 using testing::ElementsAre;
-
-constexpr auto kDeadline = std::chrono::seconds(30);
 
 // A chief that answers each notice when the test lets it.
 class HeldChief {

@@ -114,7 +114,8 @@ TEST(Metrics, NoGraphIsKept) {
   EXPECT_FALSE(MakeMean()->Increment(output.mul(2), {}).requires_grad());
 }
 
-std::string Refusal(const Metric& metric, const at::Tensor& output, const at::Tensor& target) {
+std::string MetricRefusal(const Metric& metric, const at::Tensor& output,
+                          const at::Tensor& target) {
   try {
     metric.Increment(output, target);
   } catch (const c10::Error& error) {
@@ -127,44 +128,47 @@ TEST(Metrics, TargetsThatAreNoProbabilitiesAreRefused) {
   const auto accuracy = MakeAccuracy(), top = MakeTopKAccuracy(2);
   // One score: all would be class 0, and right.
   const at::Tensor column = at::tensor({0.1, 0.9, 0.4, 0.7}).reshape({4, 1});
-  EXPECT_THAT(Refusal(*accuracy, column, at::ones({4, 1})),
+  EXPECT_THAT(MetricRefusal(*accuracy, column, at::ones({4, 1})),
               HasSubstr("the target must be class numbers [batch] like the output's [4, 1]"));
   const at::Tensor scores = at::rand({2, 3});
   const auto rows = [](double a, double b, double c) {
     return at::tensor({0.2, 0.5, 0.3, a, b, c}).reshape({2, 3});
   };
   for (const auto& metric : {accuracy.get(), top.get()}) {
-    EXPECT_THAT(Refusal(*metric, scores, rows(-5.5, 12, 0)), HasSubstr("example 1 of the batch"));
-    EXPECT_THAT(Refusal(*metric, scores, rows(-0.5, 1.5, 0)), HasSubstr("the smallest -0.5"));
-    EXPECT_THAT(Refusal(*metric, scores, rows(0.5, 0.6, 0)), HasSubstr("the sum 1.1"));
-    EXPECT_NE(Refusal(*metric, scores, rows(std::nan(""), 1, 0)), "accepted");
-    EXPECT_EQ(Refusal(*metric, scores, rows(0.4995, 0.5, 0)), "accepted");
-    EXPECT_EQ(Refusal(*metric, scores, rows(0.1, 0.3, 0.6).to(at::kBFloat16)), "accepted");
+    EXPECT_THAT(MetricRefusal(*metric, scores, rows(-5.5, 12, 0)),
+                HasSubstr("example 1 of the batch"));
+    EXPECT_THAT(MetricRefusal(*metric, scores, rows(-0.5, 1.5, 0)), HasSubstr("the smallest -0.5"));
+    EXPECT_THAT(MetricRefusal(*metric, scores, rows(0.5, 0.6, 0)), HasSubstr("the sum 1.1"));
+    EXPECT_NE(MetricRefusal(*metric, scores, rows(std::nan(""), 1, 0)), "accepted");
+    EXPECT_EQ(MetricRefusal(*metric, scores, rows(0.4995, 0.5, 0)), "accepted");
+    EXPECT_EQ(MetricRefusal(*metric, scores, rows(0.1, 0.3, 0.6).to(at::kBFloat16)), "accepted");
   }
 }
 
 TEST(Metrics, ShapesThatCannotBeRight) {
   const at::Tensor scores = at::ones({4, 3}), labels = Labels({0, 1, 2, 0});
-  EXPECT_THAT(Refusal(*MakeMean(), scores, labels), HasSubstr("no target"));
-  EXPECT_THAT(Refusal(*MakeSum(), scores, labels), HasSubstr("no target"));
+  EXPECT_THAT(MetricRefusal(*MakeMean(), scores, labels), HasSubstr("no target"));
+  EXPECT_THAT(MetricRefusal(*MakeSum(), scores, labels), HasSubstr("no target"));
   for (const auto& metric : {MakeAccuracy(), MakeTopKAccuracy(2)}) {
-    EXPECT_THAT(Refusal(*metric, at::ones({4}), labels), HasSubstr("scores [batch, classes]"));
-    EXPECT_THAT(Refusal(*metric, at::ones({4, 0}), labels), HasSubstr("scores [batch, classes]"));
-    EXPECT_THAT(Refusal(*metric, scores, {}), HasSubstr("missing"));
-    EXPECT_THAT(Refusal(*metric, scores, Labels({1})), HasSubstr("class numbers [batch]"));
-    EXPECT_THAT(Refusal(*metric, scores, Labels({0, 1, 2, 0}).unsqueeze(1)),
+    EXPECT_THAT(MetricRefusal(*metric, at::ones({4}), labels),
+                HasSubstr("scores [batch, classes]"));
+    EXPECT_THAT(MetricRefusal(*metric, at::ones({4, 0}), labels),
+                HasSubstr("scores [batch, classes]"));
+    EXPECT_THAT(MetricRefusal(*metric, scores, {}), HasSubstr("missing"));
+    EXPECT_THAT(MetricRefusal(*metric, scores, Labels({1})), HasSubstr("class numbers [batch]"));
+    EXPECT_THAT(MetricRefusal(*metric, scores, Labels({0, 1, 2, 0}).unsqueeze(1)),
                 HasSubstr("class numbers [batch]"));
-    EXPECT_THAT(Refusal(*metric, scores, labels.eq(1)), HasSubstr("integer class numbers"));
-    EXPECT_THAT(Refusal(*metric, scores, at::ones({4})),
+    EXPECT_THAT(MetricRefusal(*metric, scores, labels.eq(1)), HasSubstr("integer class numbers"));
+    EXPECT_THAT(MetricRefusal(*metric, scores, at::ones({4})),
                 HasSubstr("must have the output's shape [4, 3], has [4]; class numbers must be"));
   }
-  EXPECT_THAT(Refusal(*MakeBinaryAccuracy(0.5), scores, labels),
+  EXPECT_THAT(MetricRefusal(*MakeBinaryAccuracy(0.5), scores, labels),
               HasSubstr("[batch, 1], is [4, 3]"));
-  EXPECT_THAT(Refusal(*MakeBinaryAccuracy(0.5), at::ones({4}), Labels({1})),
+  EXPECT_THAT(MetricRefusal(*MakeBinaryAccuracy(0.5), at::ones({4}), Labels({1})),
               HasSubstr("4 outputs and 1 targets"));
   for (const auto& metric : {MakeMeanSquaredError(), MakeMeanAbsoluteError()}) {
-    EXPECT_THAT(Refusal(*metric, at::ones({4}), at::ones({4, 1})), HasSubstr("one shape"));
-    EXPECT_THAT(Refusal(*metric, at::ones({4}), {}), HasSubstr("missing"));
+    EXPECT_THAT(MetricRefusal(*metric, at::ones({4}), at::ones({4, 1})), HasSubstr("one shape"));
+    EXPECT_THAT(MetricRefusal(*metric, at::ones({4}), {}), HasSubstr("missing"));
   }
   EXPECT_THROW(MakeTopKAccuracy(0), c10::Error);
 }
@@ -236,21 +240,28 @@ TEST(Metrics, AConfusionMatrixIsAPicture) {
 TEST(Metrics, DecisionsThatCannotBeTaken) {
   const at::Tensor scores = at::ones({4, 3}), labels = Labels({0, 1, 2, 0});
   for (const auto& metric : {MakePrecision(), MakeRecall(), MakeAuc(), MakeFScore()}) {
-    EXPECT_THAT(Refusal(*metric, scores, {}), HasSubstr("missing"));
-    EXPECT_THAT(Refusal(*metric, scores, Labels({1})), HasSubstr("the shape of the output"));
-    EXPECT_THAT(Refusal(*metric, scores, at::ones({4})), HasSubstr("the shape of the output"));
+    EXPECT_THAT(MetricRefusal(*metric, scores, {}), HasSubstr("missing"));
+    EXPECT_THAT(MetricRefusal(*metric, scores, Labels({1})), HasSubstr("the shape of the output"));
+    EXPECT_THAT(MetricRefusal(*metric, scores, at::ones({4})),
+                HasSubstr("the shape of the output"));
   }
-  EXPECT_THAT(Refusal(*MakePrecision({.class_id = 3}), scores, labels),
+  EXPECT_THAT(MetricRefusal(*MakePrecision({.class_id = 3}), scores, labels),
               HasSubstr("counts class 3"));
-  EXPECT_THAT(Refusal(*MakeFScore({.class_id = 3}), scores, labels), HasSubstr("counts class 3"));
-  EXPECT_THAT(Refusal(*MakeFScore(), at::ones({4}), labels),
+  EXPECT_THAT(MetricRefusal(*MakeFScore({.class_id = 3}), scores, labels),
+              HasSubstr("counts class 3"));
+  EXPECT_THAT(MetricRefusal(*MakeFScore(), at::ones({4}), labels),
               HasSubstr("give the metric a threshold"));
-  EXPECT_THAT(Refusal(*MakeFScore({.average = ClassAverage::kMacro, .classes = 4}), scores, labels),
-              HasSubstr("of 4 classes"));
-  EXPECT_THAT(Refusal(*MakeConfusionMatrix(4), scores, labels), HasSubstr("scores [batch, 4]"));
-  EXPECT_THAT(Refusal(*MakeConfusionMatrix(3), scores, at::ones({4})), HasSubstr("class numbers"));
-  EXPECT_THAT(Refusal(*MakePerplexity(), scores, Labels({1})), HasSubstr("class numbers [...]"));
-  EXPECT_THAT(Refusal(*MakeCosineSimilarity(), at::ones({4}), at::ones({4})), HasSubstr("vectors"));
+  EXPECT_THAT(
+      MetricRefusal(*MakeFScore({.average = ClassAverage::kMacro, .classes = 4}), scores, labels),
+      HasSubstr("of 4 classes"));
+  EXPECT_THAT(MetricRefusal(*MakeConfusionMatrix(4), scores, labels),
+              HasSubstr("scores [batch, 4]"));
+  EXPECT_THAT(MetricRefusal(*MakeConfusionMatrix(3), scores, at::ones({4})),
+              HasSubstr("class numbers"));
+  EXPECT_THAT(MetricRefusal(*MakePerplexity(), scores, Labels({1})),
+              HasSubstr("class numbers [...]"));
+  EXPECT_THAT(MetricRefusal(*MakeCosineSimilarity(), at::ones({4}), at::ones({4})),
+              HasSubstr("vectors"));
   EXPECT_THROW(MakePrecision({.top_k = -1}), c10::Error);
   EXPECT_THROW(MakeFScore({.beta = 0}), c10::Error);
   EXPECT_THROW(MakeAuc({.num_thresholds = 1}), c10::Error);

@@ -30,7 +30,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using Tensors = std::vector<at::Tensor>;
 
-std::unique_ptr<Optimizer> Make(const char* spec, Tensors parameters) {
+std::unique_ptr<Optimizer> OptimizerFrom(const char* spec, Tensors parameters) {
   auto optimizer = MakeOptimizer(Json::parse(spec), std::move(parameters));
   if (!optimizer.ok()) throw std::runtime_error(optimizer.status().ToString());
   return *std::move(optimizer);
@@ -60,7 +60,7 @@ TEST_P(RecurrenceTest, TwentyUpdatesFollowIt) {
   const at::ScalarType dtype = std::get<1>(GetParam());
   at::manual_seed(7);
   const Tensors parameters = OddParameters(dtype);
-  const auto optimizer = Make(rule.spec, parameters);
+  const auto optimizer = OptimizerFrom(rule.spec, parameters);
   std::vector<std::vector<Element>> elements;
   for (const at::Tensor& parameter : parameters) {
     auto& list = elements.emplace_back();
@@ -96,7 +96,7 @@ INSTANTIATE_TEST_SUITE_P(Rules, RecurrenceTest,
 
 TEST(Optimizer, SlotsAreThereFromTheStartAndKeepTheirPlace) {
   const Tensors parameters = OddParameters(at::kFloat);
-  const auto optimizer = Make(R"({"name": "adam", "amsgrad": true})", parameters);
+  const auto optimizer = OptimizerFrom(R"({"name": "adam", "amsgrad": true})", parameters);
   EXPECT_THAT(optimizer->slot_names(),
               ElementsAre("exp_avg", "exp_avg_sq", "step", "max_exp_avg_sq"));
   std::vector<const void*> before;
@@ -119,7 +119,8 @@ TEST(Optimizer, RestoredSlotsContinueExactly) {
     const Tensors parameters = OddParameters(at::kFloat);
     Tensors copies;
     for (const at::Tensor& parameter : parameters) copies.push_back(parameter.clone());
-    const auto optimizer = Make(rule.spec, parameters), other = Make(rule.spec, copies);
+    const auto optimizer = OptimizerFrom(rule.spec, parameters),
+               other = OptimizerFrom(rule.spec, copies);
     optimizer->Update(GradientsLike(parameters), 0.1);
     for (size_t i = 0; i < parameters.size(); ++i) {
       copies[i].copy_(parameters[i]);
@@ -140,7 +141,7 @@ TEST(Optimizer, RestoredSlotsContinueExactly) {
 
 TEST(Optimizer, UpdatesLeavesThatRequireGradients) {
   at::Tensor parameter = at::ones({3}).requires_grad_(true);
-  Make(R"("sgd")", {parameter})->Update({at::ones({3})}, 0.5);
+  OptimizerFrom(R"("sgd")", {parameter})->Update({at::ones({3})}, 0.5);
   EXPECT_TRUE(at::equal(parameter.detach(), at::full({3}, 0.5)));
 }
 
@@ -149,8 +150,8 @@ TEST(Optimizer, GradientsOfAnotherLayoutOrDtypeAreConverted) {
     const at::Tensor start = at::randn({4, 3, 5, 2});
     const at::Tensor plain = start.clone(), last = start.contiguous(at::MemoryFormat::ChannelsLast);
     const at::Tensor gradient = at::randn({4, 3, 5, 2});
-    Make(rule.spec, {plain})->Update({gradient.clone()}, 0.1);
-    Make(rule.spec, {last})->Update({gradient.to(at::kDouble)}, 0.1);
+    OptimizerFrom(rule.spec, {plain})->Update({gradient.clone()}, 0.1);
+    OptimizerFrom(rule.spec, {last})->Update({gradient.to(at::kDouble)}, 0.1);
     EXPECT_TRUE(at::allclose(plain, last, 1e-5, 1e-6)) << rule.name;
   }
 }
@@ -161,7 +162,7 @@ TEST(Optimizer, MixedDtypesAndBfloat16) {
                                 at::ones({9}).to(at::kDouble)};
     const Tensors gradients = {at::full({9}, 0.5), at::full({9}, 0.5).to(at::kBFloat16),
                                at::full({9}, 0.5).to(at::kDouble)};
-    Make(rule.spec, parameters)->Update(gradients, 0.1);
+    OptimizerFrom(rule.spec, parameters)->Update(gradients, 0.1);
     EXPECT_LT(parameters[0][0].item<double>(), 1) << rule.name;
     EXPECT_TRUE(at::allclose(parameters[0].to(at::kDouble), parameters[2], 1e-5)) << rule.name;
     EXPECT_TRUE(at::allclose(parameters[1].to(at::kDouble), parameters[2], 1e-2)) << rule.name;
@@ -169,16 +170,16 @@ TEST(Optimizer, MixedDtypesAndBfloat16) {
 }
 
 TEST(Optimizer, NoParametersOrNoGradients) {
-  Make(R"("adam")", {})->Update({}, 0.1);
+  OptimizerFrom(R"("adam")", {})->Update({}, 0.1);
   const at::Tensor parameter = at::ones({2});
-  const auto optimizer = Make(R"({"name": "adam", "global_clipnorm": 1})", {parameter});
+  const auto optimizer = OptimizerFrom(R"({"name": "adam", "global_clipnorm": 1})", {parameter});
   optimizer->Update({at::Tensor()}, 0.1);
   EXPECT_TRUE(at::equal(parameter, at::ones({2})));
   EXPECT_EQ(optimizer->slot(2)[0].item<float>(), 0);
 }
 
 TEST(Optimizer, GradientsThatCannotBelongToTheParametersAreRefused) {
-  const auto optimizer = Make(R"("sgd")", {at::ones({2, 3})});
+  const auto optimizer = OptimizerFrom(R"("sgd")", {at::ones({2, 3})});
   EXPECT_THROW(optimizer->Update({}, 0.1), c10::Error);
   EXPECT_THROW(optimizer->Update({at::ones({3, 2})}, 0.1), c10::Error);
 }
@@ -193,7 +194,7 @@ TEST(Optimizer, ThreadCountDoesNotChangeABit) {
     for (const int count : {1, 2, 3}) {
       at::set_num_threads(count);
       results.push_back(start.clone());
-      auto optimizer = Make(spec.dump().c_str(), {results.back()});
+      auto optimizer = OptimizerFrom(spec.dump().c_str(), {results.back()});
       optimizer->Update({gradient.clone()}, 0.1);
       optimizer->Update({gradient.clone()}, 0.1);
     }
@@ -250,19 +251,19 @@ TEST(Clip, NaNIsNotHidden) {
 
 TEST(Clip, BelongsToTheOptimizer) {
   const at::Tensor parameter = at::zeros({4});
-  const auto optimizer = Make(R"({"name": "sgd", "clipnorm": 1})", {parameter});
+  const auto optimizer = OptimizerFrom(R"({"name": "sgd", "clipnorm": 1})", {parameter});
   optimizer->Update({at::full({4}, 8.0)}, 1);
   EXPECT_TRUE(at::allclose(parameter, at::full({4}, -0.5)));
   EXPECT_EQ(optimizer->Describe(), "sgd(momentum=0, nesterov=false, weight_decay=0, clipnorm=1)");
 }
 
-struct Refusal {
+struct RefusedSpec {
   const char* spec;
   const char* sentence;
 };
 
 TEST(OptimizerSpec, Refusals) {
-  const std::vector<Refusal> refusals = {
+  const std::vector<RefusedSpec> refusals = {
       {R"("adm")", "optimizer.name is \"adm\", did you mean \"adam\"?"},
       {R"("lion-king-9")", "must be one of sgd, adam, adamw, adagrad, rmsprop"},
       {R"({})", "optimizer.name must be one of"},
@@ -280,7 +281,7 @@ TEST(OptimizerSpec, Refusals) {
       {R"({"name": "adam", "clipvalue": -1})", "optimizer.clipvalue must not be below 0"},
       {R"({"name": "adam", "clipvalue": 1, "clipnorm": 1})", "cannot be combined"},
   };
-  for (const Refusal& refusal : refusals) {
+  for (const RefusedSpec& refusal : refusals) {
     const auto optimizer = MakeOptimizer(Json::parse(refusal.spec), {});
     ASSERT_FALSE(optimizer.ok()) << refusal.spec;
     EXPECT_EQ(ExitCodeOf(optimizer.status()), ExitCode::kConfiguration);
@@ -296,9 +297,9 @@ TEST(OptimizerSpec, ParametersThatCannotBeUpdated) {
 }
 
 TEST(OptimizerSpec, Defaults) {
-  EXPECT_EQ(Make(R"("adam")", {})->Describe(),
+  EXPECT_EQ(OptimizerFrom(R"("adam")", {})->Describe(),
             "adam(beta1=0.9, beta2=0.999, epsilon=1e-07, weight_decay=0, amsgrad=false)");
-  EXPECT_EQ(Make(R"("adamw")", {})->Describe(),
+  EXPECT_EQ(OptimizerFrom(R"("adamw")", {})->Describe(),
             "adamw(beta1=0.9, beta2=0.999, epsilon=1e-07, weight_decay=0.004, amsgrad=false)");
   EXPECT_EQ(DefaultLearningRate("sgd"), 0.01);
   EXPECT_EQ(DefaultLearningRate(Json{{"name", "sgd"}, {"momentum", 0.9}}), 0.01);

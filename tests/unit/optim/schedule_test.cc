@@ -14,7 +14,7 @@ using ::testing::HasSubstr;
 
 constexpr ScheduleContext kContext = {.steps_per_epoch = 10, .total_steps = 100};
 
-std::unique_ptr<Schedule> Make(const char* spec, ScheduleContext context = kContext) {
+std::unique_ptr<Schedule> ScheduleFrom(const char* spec, ScheduleContext context = kContext) {
   auto schedule = MakeSchedule(Json::parse(spec), context);
   if (!schedule.ok()) throw std::runtime_error(schedule.status().ToString());
   return *std::move(schedule);
@@ -22,18 +22,18 @@ std::unique_ptr<Schedule> Make(const char* spec, ScheduleContext context = kCont
 
 TEST(Schedule, Constant) {
   for (const char* spec : {"0.25", R"({"name": "constant", "initial": 0.25})"}) {
-    const auto schedule = Make(spec);
+    const auto schedule = ScheduleFrom(spec);
     EXPECT_DOUBLE_EQ(schedule->At(0), 0.25);
     EXPECT_DOUBLE_EQ(schedule->At(1'000'000'000), 0.25);
   }
-  EXPECT_DOUBLE_EQ(Make("0")->At(3), 0);
+  EXPECT_DOUBLE_EQ(ScheduleFrom("0")->At(3), 0);
 }
 
 TEST(Schedule, Step) {
   for (const char* spec :
        {R"({"name": "step", "initial": 0.8, "gamma": 0.5, "every_steps": 20})",
         R"({"name": "step", "initial": 0.8, "gamma": 0.5, "every_epochs": 2})"}) {
-    const auto schedule = Make(spec);
+    const auto schedule = ScheduleFrom(spec);
     EXPECT_DOUBLE_EQ(schedule->At(0), 0.8);
     EXPECT_DOUBLE_EQ(schedule->At(19), 0.8);
     EXPECT_DOUBLE_EQ(schedule->At(20), 0.4);
@@ -47,7 +47,7 @@ TEST(Schedule, PiecewiseKeepsTheBoundaryAsKerasDoes) {
   for (const char* spec :
        {R"({"name": "piecewise", "boundary_steps": [20, 55], "values": [1, 0.5, 0.1]})",
         R"({"name": "piecewise", "boundary_epochs": [2, 5.5], "values": [1, 0.5, 0.1]})"}) {
-    const auto schedule = Make(spec);
+    const auto schedule = ScheduleFrom(spec);
     EXPECT_DOUBLE_EQ(schedule->At(0), 1);
     EXPECT_DOUBLE_EQ(schedule->At(20), 1);
     EXPECT_DOUBLE_EQ(schedule->At(21), 0.5);
@@ -55,17 +55,18 @@ TEST(Schedule, PiecewiseKeepsTheBoundaryAsKerasDoes) {
     EXPECT_DOUBLE_EQ(schedule->At(56), 0.1);
     EXPECT_DOUBLE_EQ(schedule->At(1000), 0.1);
   }
-  EXPECT_DOUBLE_EQ(Make(R"({"name": "piecewise", "boundary_steps": [], "values": [3]})")->At(5), 3);
+  EXPECT_DOUBLE_EQ(
+      ScheduleFrom(R"({"name": "piecewise", "boundary_steps": [], "values": [3]})")->At(5), 3);
 }
 
 TEST(Schedule, Exponential) {
-  const auto schedule =
-      Make(R"({"name": "exponential", "initial": 0.1, "decay_rate": 0.5, "decay_steps": 20})");
+  const auto schedule = ScheduleFrom(
+      R"({"name": "exponential", "initial": 0.1, "decay_rate": 0.5, "decay_steps": 20})");
   EXPECT_DOUBLE_EQ(schedule->At(0), 0.1);
   EXPECT_DOUBLE_EQ(schedule->At(5), 0.1 * std::pow(0.5, 0.25));
   EXPECT_DOUBLE_EQ(schedule->At(20), 0.05);
   EXPECT_DOUBLE_EQ(schedule->At(60), 0.0125);
-  const auto stairs = Make(R"({"name": "exponential", "initial": 0.1, "decay_rate": 0.5,
+  const auto stairs = ScheduleFrom(R"({"name": "exponential", "initial": 0.1, "decay_rate": 0.5,
                                "decay_epochs": 2, "staircase": true})");
   EXPECT_DOUBLE_EQ(stairs->At(19), 0.1);
   EXPECT_DOUBLE_EQ(stairs->At(20), 0.05);
@@ -73,7 +74,7 @@ TEST(Schedule, Exponential) {
 }
 
 TEST(Schedule, CosineOverTheWholeJobByDefault) {
-  const auto schedule = Make(R"({"name": "cosine", "initial": 0.4})");
+  const auto schedule = ScheduleFrom(R"({"name": "cosine", "initial": 0.4})");
   EXPECT_DOUBLE_EQ(schedule->At(0), 0.4);
   EXPECT_DOUBLE_EQ(schedule->At(25), 0.2 * (1 + std::cos(std::numbers::pi / 4)));
   EXPECT_NEAR(schedule->At(50), 0.2, 1e-15);
@@ -86,7 +87,7 @@ TEST(Schedule, CosineAlphaAndLength) {
   for (const char* spec :
        {R"({"name": "cosine", "initial": 1, "alpha": 0.1, "decay_steps": 40})",
         R"({"name": "cosine", "initial": 1, "alpha": 0.1, "decay_epochs": 4})"}) {
-    const auto schedule = Make(spec, {.steps_per_epoch = 10, .total_steps = 0});
+    const auto schedule = ScheduleFrom(spec, {.steps_per_epoch = 10, .total_steps = 0});
     EXPECT_DOUBLE_EQ(schedule->At(0), 1);
     EXPECT_NEAR(schedule->At(20), 0.9 * 0.5 + 0.1, 1e-15);
     EXPECT_DOUBLE_EQ(schedule->At(40), 0.1);
@@ -97,7 +98,7 @@ TEST(Schedule, CosineAlphaAndLength) {
 TEST(Schedule, WarmUpIsLinearAndDecayFollowsIt) {
   for (const char* spec : {R"({"name": "cosine", "initial": 0.4, "warmup_steps": 20})",
                            R"({"name": "cosine", "initial": 0.4, "warmup_epochs": 2})"}) {
-    const auto schedule = Make(spec);
+    const auto schedule = ScheduleFrom(spec);
     EXPECT_DOUBLE_EQ(schedule->At(0), 0);
     EXPECT_DOUBLE_EQ(schedule->At(5), 0.1);
     EXPECT_DOUBLE_EQ(schedule->At(19), 0.4 * 19 / 20);
@@ -105,23 +106,24 @@ TEST(Schedule, WarmUpIsLinearAndDecayFollowsIt) {
     EXPECT_NEAR(schedule->At(60), 0.2, 1e-15);  // 80 steps are left after it
     EXPECT_NEAR(schedule->At(100), 0, 1e-15);
   }
-  const auto from = Make(R"({"name": "constant", "initial": 1, "warmup_steps": 4,
+  const auto from = ScheduleFrom(R"({"name": "constant", "initial": 1, "warmup_steps": 4,
                              "warmup_from": 0.2})");
   EXPECT_DOUBLE_EQ(from->At(0), 0.2);
   EXPECT_DOUBLE_EQ(from->At(2), 0.6);
   EXPECT_DOUBLE_EQ(from->At(4), 1);
   const auto steps =
-      Make(R"({"name": "step", "initial": 1, "every_steps": 10, "warmup_steps": 5})");
+      ScheduleFrom(R"({"name": "step", "initial": 1, "every_steps": 10, "warmup_steps": 5})");
   EXPECT_DOUBLE_EQ(steps->At(14), 1);
   EXPECT_DOUBLE_EQ(steps->At(15), 0.1);
-  const auto exponential = Make(R"({"name": "exponential", "initial": 1, "decay_rate": 0.5,
+  const auto exponential = ScheduleFrom(R"({"name": "exponential", "initial": 1, "decay_rate": 0.5,
                                     "decay_steps": 10, "warmup_steps": 5})");
   EXPECT_DOUBLE_EQ(exponential->At(5), 1);
   EXPECT_DOUBLE_EQ(exponential->At(15), 0.5);
 }
 
 TEST(Schedule, BoundariesCountFromTheStartOfTraining) {
-  const auto schedule = Make(R"({"name": "piecewise", "boundary_steps": [20], "values": [1, 0.5],
+  const auto schedule =
+      ScheduleFrom(R"({"name": "piecewise", "boundary_steps": [20], "values": [1, 0.5],
                                  "warmup_steps": 10})");
   EXPECT_DOUBLE_EQ(schedule->At(5), 0.5);
   EXPECT_DOUBLE_EQ(schedule->At(10), 1);
@@ -130,7 +132,7 @@ TEST(Schedule, BoundariesCountFromTheStartOfTraining) {
 }
 
 TEST(Schedule, AWarmUpLongerThanTheJob) {
-  const auto schedule = Make(R"({"name": "cosine", "initial": 1, "warmup_steps": 200})");
+  const auto schedule = ScheduleFrom(R"({"name": "cosine", "initial": 1, "warmup_steps": 200})");
   EXPECT_DOUBLE_EQ(schedule->At(100), 0.5);
 }
 
@@ -138,13 +140,13 @@ TEST(Schedule, LengthsThatAreNotGivenAreTheRestOfTheJob) {
   for (const char* spec :
        {R"({"name": "linear", "initial": 1, "warmup_steps": 20})",
         R"({"name": "polynomial", "initial": 1, "end": 0, "warmup_epochs": 2})"}) {
-    const auto schedule = Make(spec);
+    const auto schedule = ScheduleFrom(spec);
     EXPECT_DOUBLE_EQ(schedule->At(20), 1) << spec;
     EXPECT_DOUBLE_EQ(schedule->At(60), 0.5) << spec;
     EXPECT_DOUBLE_EQ(schedule->At(100), 0) << spec;
     EXPECT_DOUBLE_EQ(schedule->At(1000), 0) << spec;
   }
-  const auto cycle = Make(R"({"name": "one_cycle", "max": 1})");
+  const auto cycle = ScheduleFrom(R"({"name": "one_cycle", "max": 1})");
   EXPECT_NEAR(cycle->At(0), 0.04, 1e-15);
   EXPECT_DOUBLE_EQ(cycle->At(29), 1);
   EXPECT_NEAR(cycle->At(99), 0.04 / 1e4, 1e-15);
@@ -155,10 +157,11 @@ TEST(Schedule, OneCycleWithLegsOfNoLength) {
   for (const char* pct : {"0", "0.01", "0.5", "1"}) {
     for (const char* three : {"false", "true"}) {
       if (std::string(pct) == "1" && std::string(three) == "true") continue;
-      const auto schedule = Make(fmt::format(R"({{"name": "one_cycle", "max": 1, "pct_start": {},
+      const auto schedule =
+          ScheduleFrom(fmt::format(R"({{"name": "one_cycle", "max": 1, "pct_start": {},
                                                   "three_phase": {}}})",
-                                             pct, three)
-                                     .c_str());
+                                   pct, three)
+                           .c_str());
       double most = 0;
       for (int64_t step = 0; step <= 100; ++step) {
         EXPECT_TRUE(schedule->At(step) >= 0 && schedule->At(step) <= 1) << pct << " " << step;
@@ -173,7 +176,8 @@ TEST(Schedule, OneCycleWithLegsOfNoLength) {
 }
 
 TEST(Schedule, RampHoldDecayGoesByWholeEpochs) {
-  const auto schedule = Make(R"({"name": "ramp_hold_decay", "start": 0.1, "peak": 0.5, "floor": 0.1,
+  const auto schedule =
+      ScheduleFrom(R"({"name": "ramp_hold_decay", "start": 0.1, "peak": 0.5, "floor": 0.1,
       "ramp_epochs": 2, "hold_epochs": 1, "decay_rate": 0.5})");
   const std::vector<double> by_epoch = {0.1, 0.3, 0.5, 0.5, 0.3, 0.2, 0.15};
   for (size_t epoch = 0; epoch < by_epoch.size(); ++epoch)

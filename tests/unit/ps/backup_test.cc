@@ -11,6 +11,7 @@
 #include "ps/replication/replication.h"
 #include "ps/replication/replication_link.h"
 #include "tests/unit/ps/forwarding_store.h"
+#include "tests/unit/ps/ps_cluster.h"
 
 namespace muster::ps {
 namespace {
@@ -19,9 +20,8 @@ using ::testing::HasSubstr;
 using transport::DataConnection;
 using transport::DataListener;
 
-constexpr uint64_t kLife = 77, kView = 9;
+constexpr uint64_t kView = 9;
 constexpr int64_t kWidth = 3;
-constexpr Duration kLong = std::chrono::seconds(30);
 
 // The backup's own store, which can be made to refuse chunks, and to hang.
 class BackupStore final : public ForwardingStore {

@@ -300,7 +300,6 @@ class WorkerTest : public HostileTest {
     return std::string(Message(worker.Hear(0)));
   }
 
-  static constexpr uint64_t kLife = 77;
   uint64_t number_ = 1ull << 32;
   muster::testing::TestAuthority authority_;
 };

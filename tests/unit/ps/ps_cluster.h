@@ -25,6 +25,7 @@ namespace muster::ps {
 
 inline MonotonicTime In(Duration limit) { return Clock::now() + limit; }
 inline constexpr Duration kLong = std::chrono::seconds(30);
+inline constexpr uint64_t kLife = 77;  // a worker's incarnation
 
 // A job with the variables "w" and "b" and one optimizer.
 struct TestJob {

@@ -24,7 +24,6 @@ using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-constexpr uint64_t kLife = 77;
 constexpr uint64_t ViewNumber(int n) { return 1ull << 32 | n; }
 
 // Where a shard lies.

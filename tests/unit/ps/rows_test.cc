@@ -43,7 +43,6 @@ using push_pull::RowPull;
 using push_pull::VariableSpec;
 using ::testing::HasSubstr;
 
-constexpr uint64_t kLife = 77;
 constexpr int64_t kWidth = 3;
 
 VariableSpec Table(const std::string& name) {

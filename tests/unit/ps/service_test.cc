@@ -13,7 +13,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using Stub = proto::ParameterServer::Stub;
 
-constexpr uint64_t kLife = 77, kView = 1ull << 32 | 1;
+constexpr uint64_t kView = 1ull << 32 | 1;
 
 std::string Text(const absl::Status& status) { return std::string(Message(status)); }
 

@@ -104,24 +104,24 @@ TEST(PortList, ExpandsRanges) {
   }
 }
 
-using Hosts = std::vector<HostSlots>;
+using HostList = std::vector<HostSlots>;
 
 TEST(Hosts, ReadsAListOnTheCommandLine) {
-  EXPECT_EQ(*ParseHosts("a"), (Hosts{{"a", 0}}));
-  EXPECT_EQ(*ParseHosts("a,b"), (Hosts{{"a", 0}, {"b", 0}}));
-  EXPECT_EQ(*ParseHosts("a:4, b:2"), (Hosts{{"a", 4}, {"b", 2}}));
+  EXPECT_EQ(*ParseHosts("a"), (HostList{{"a", 0}}));
+  EXPECT_EQ(*ParseHosts("a,b"), (HostList{{"a", 0}, {"b", 0}}));
+  EXPECT_EQ(*ParseHosts("a:4, b:2"), (HostList{{"a", 4}, {"b", 2}}));
   EXPECT_EQ(*ParseHosts("10.0.0.1:4,[fe80::1]:2,[::1]"),
-            (Hosts{{"10.0.0.1", 4}, {"fe80::1", 2}, {"::1", 0}}));
+            (HostList{{"10.0.0.1", 4}, {"fe80::1", 2}, {"::1", 0}}));
 }
 
 TEST(Hosts, ReadsTheFilesOfLaunchers) {
   // Open MPI.
   EXPECT_EQ(*ParseHosts("# my hosts: two, large\na slots=4 max_slots=8\n\nb\tslots=2 # old\n"),
-            (Hosts{{"a", 4}, {"b", 2}}));
+            (HostList{{"a", 4}, {"b", 2}}));
   // MPICH and Intel MPI, with the line ends of another system.
-  EXPECT_EQ(*ParseHosts("a:4\r\nb:2\r\n"), (Hosts{{"a", 4}, {"b", 2}}));
+  EXPECT_EQ(*ParseHosts("a:4\r\nb:2\r\n"), (HostList{{"a", 4}, {"b", 2}}));
   // PBS: a line for each process.
-  EXPECT_EQ(*ParseHosts("a\na\na\nb\n"), (Hosts{{"a", 3}, {"b", 0}}));
+  EXPECT_EQ(*ParseHosts("a\na\na\nb\n"), (HostList{{"a", 3}, {"b", 0}}));
 }
 
 TEST(Hosts, RefusesWhatIsNoHost) {

@@ -8,13 +8,12 @@
 
 #include "common/cluster/cluster_spec.h"
 #include "common/security/expiry.h"
+#include "tests/unit/security/cluster.h"
 
 namespace muster::security {
 namespace {
 
 using ::testing::HasSubstr;
-
-constexpr char kCluster[] = "0123456789abcdef";
 
 Secret KeyOf(unsigned char fill) {
   Secret key(kRunKeyBytes);

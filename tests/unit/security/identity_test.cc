@@ -20,6 +20,7 @@
 #include "common/rpc/server.h"
 #include "proto/flight.grpc.pb.h"
 #include "tests/unit/base/logged_lines.h"
+#include "tests/unit/security/cluster.h"
 
 namespace muster::security {
 namespace {
@@ -27,7 +28,7 @@ namespace {
 using ::testing::HasSubstr;
 using testing::LoggedLines;
 
-constexpr char kCluster[] = "0123456789abcdef", kOther[] = "fedcba9876543210";
+constexpr char kOther[] = "fedcba9876543210";
 
 class IdentityTest : public ::testing::Test {
  protected:

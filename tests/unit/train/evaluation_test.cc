@@ -14,6 +14,7 @@
 namespace muster {
 namespace {
 
+using testing::Data;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using testing::KeptCheckpoints;
@@ -21,9 +22,6 @@ using testing::LeastSquares;
 using testing::RunOptions;
 using testing::TestProgram;
 
-struct Data {
-  at::Tensor x, y;
-};
 Data MakeData() {
   at::manual_seed(3);
   const at::Tensor x = at::randn({13, 2});

@@ -31,15 +31,15 @@ class Formed : public Membership {
   absl::Status Finish(int64_t, const absl::Status& outcome) override { return outcome; }
 };
 
-struct Process {
+struct FormedProcess {
   Recorder recorder;
   Formed membership;
   std::unique_ptr<Trainer> trainer;
 };
 
 // Three steps an epoch.
-std::unique_ptr<Process> MakeProcess(int64_t max_steps) {
-  auto process = std::make_unique<Process>();
+std::unique_ptr<FormedProcess> MakeFormedProcess(int64_t max_steps) {
+  auto process = std::make_unique<FormedProcess>();
   TrainerOptions options;
   options.job.program = "test";
   options.job.global_batch_size = 4;
@@ -74,7 +74,7 @@ std::unique_ptr<Process> MakeProcess(int64_t max_steps) {
 }
 
 // One generation of these processes, to its end; `owner` has the newest state.
-void RunGeneration(const std::vector<Process*>& processes, int owner) {
+void RunGeneration(const std::vector<FormedProcess*>& processes, int owner) {
   auto all = collective::MakeThreadCommunicators(static_cast<int>(processes.size()),
                                                  std::chrono::seconds(20));
   std::vector<absl::Status> outcomes(processes.size(), absl::UnknownError("not run"));
@@ -101,7 +101,8 @@ std::map<std::string, std::map<std::string, double>> Passes(const StartReport& s
 }
 
 TEST(HandOver, ASuccessorIsGivenTheLastStepAndThePassesAtIt) {
-  const auto lost = MakeProcess(6), survivor = MakeProcess(6), successor = MakeProcess(6);
+  const auto lost = MakeFormedProcess(6), survivor = MakeFormedProcess(6),
+             successor = MakeFormedProcess(6);
   RunGeneration({lost.get(), survivor.get()}, 0);
   RunGeneration({successor.get(), survivor.get()}, 1);
   const StartReport& start = successor->recorder.start;
@@ -126,7 +127,8 @@ TEST(HandOver, ASuccessorIsGivenTheLastStepAndThePassesAtIt) {
 }
 
 TEST(HandOver, APassOfAnEarlierStepIsNoneOfTheLastOnes) {
-  const auto lost = MakeProcess(4), survivor = MakeProcess(4), successor = MakeProcess(4);
+  const auto lost = MakeFormedProcess(4), survivor = MakeFormedProcess(4),
+             successor = MakeFormedProcess(4);
   RunGeneration({lost.get(), survivor.get()}, 0);
   EXPECT_NE(lost->recorder.Find("validation", 0), nullptr);
   RunGeneration({successor.get(), survivor.get()}, 1);
@@ -138,7 +140,7 @@ TEST(HandOver, APassOfAnEarlierStepIsNoneOfTheLastOnes) {
 }
 
 TEST(HandOver, WhoNeverTrainedHasNothingToTell) {
-  const auto one = MakeProcess(6);
+  const auto one = MakeFormedProcess(6);
   RunGeneration({one.get()}, 0);
   EXPECT_FALSE(one->recorder.start.last_step);
   EXPECT_TRUE(one->recorder.start.passes.empty());

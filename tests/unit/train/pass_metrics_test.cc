@@ -23,7 +23,7 @@ Data MakeData() {
   return {x, at::matmul(x, at::tensor({1.f, -2.f})) + 0.5f};
 }
 
-RunOptions Options(int replicas) {
+RunOptions PassRunOptions(int replicas) {
   RunOptions options;
   options.job.program = "test";
   options.job.global_batch_size = 5;
@@ -63,11 +63,12 @@ void FillClasses(TestProgram& p, const Data& data) {
 
 TEST(Decisions, AreTheSameOnAnyNumberOfReplicasAndAMatrixIsShown) {
   const Data data = MakeData();
-  const auto one = testing::Run(Options(1), [&](TestProgram& p) { FillClasses(p, data); });
+  const auto one = testing::Run(PassRunOptions(1), [&](TestProgram& p) { FillClasses(p, data); });
   ASSERT_TRUE(one.status.ok()) << one.status;
   EXPECT_GT(one.recorder.Find("validation", 0)->metrics.at("auc"), 0);
   for (const int replicas : {1, 2, 3, 6}) {
-    const auto run = testing::Run(Options(replicas), [&](TestProgram& p) { FillClasses(p, data); });
+    const auto run =
+        testing::Run(PassRunOptions(replicas), [&](TestProgram& p) { FillClasses(p, data); });
     ASSERT_TRUE(run.status.ok()) << run.status;
     for (const char* split : {"train", "validation"}) {
       const auto& want = one.recorder.Find(split, 0)->metrics;
@@ -90,7 +91,7 @@ TEST(Decisions, AreTheSameOnAnyNumberOfReplicasAndAMatrixIsShown) {
 TEST(Decisions, AreTheSameInPassesByFewerMembersWhichTakeNoMoreAtOnceThanTraining) {
   const Data data = MakeData();
   const auto run = [&data](int declared, int64_t* most) {
-    RunOptions options = Options(1);
+    RunOptions options = PassRunOptions(1);
     options.declared_members = declared;
     return testing::Run(std::move(options), [&data, most](TestProgram& p) {
       FillClasses(p, data);

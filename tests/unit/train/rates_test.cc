@@ -13,7 +13,7 @@ using testing::LeastSquares;
 using testing::RunOptions;
 using testing::TestProgram;
 
-RunOptions Options(int replicas, Json learning_rate, int64_t steps) {
+RunOptions RatesRunOptions(int replicas, Json learning_rate, int64_t steps) {
   RunOptions options;
   options.job.program = "test";
   options.job.global_batch_size = 4;
@@ -64,7 +64,7 @@ const Json kScaled = {
 
 TEST(Rates, ScaleWithReplicas) {
   for (const int replicas : {1, 2, 4}) {
-    const auto run = testing::Run(Options(replicas, kScaled, 12), Fill);
+    const auto run = testing::Run(RatesRunOptions(replicas, kScaled, 12), Fill);
     ASSERT_TRUE(run.status.ok()) << run.status;
     const std::vector<double> rates = Rates(run);
     ASSERT_EQ(rates.size(), 12u);
@@ -75,11 +75,11 @@ TEST(Rates, ScaleWithReplicas) {
 
 TEST(Rates, StayThoseOfTheFirstStartOnOtherReplicas) {
   KeptCheckpoints kept;
-  RunOptions first = Options(4, kScaled, 5);
+  RunOptions first = RatesRunOptions(4, kScaled, 5);
   first.checkpoints = &kept;
   ASSERT_TRUE(testing::Run(first, Fill).status.ok());
   for (const int replicas : {1, 3}) {
-    RunOptions rest = Options(replicas, kScaled, 12);
+    RunOptions rest = RatesRunOptions(replicas, kScaled, 12);
     rest.restore = &kept.kept.back();
     const auto run = testing::Run(rest, Fill);
     ASSERT_TRUE(run.status.ok()) << run.status;
@@ -93,11 +93,11 @@ TEST(Rates, StayThoseOfTheFirstStartOnOtherReplicas) {
 TEST(Rates, OfAProgramsOwnSchedule) {
   const Json halves = {{"name", "halves"}, {"from", 0.5}};
   KeptCheckpoints kept;
-  RunOptions options = Options(2, halves, 5);
+  RunOptions options = RatesRunOptions(2, halves, 5);
   options.checkpoints = &kept;
-  const auto whole = testing::Run(Options(2, halves, 12), Fill);
+  const auto whole = testing::Run(RatesRunOptions(2, halves, 12), Fill);
   const auto first = testing::Run(options, Fill);
-  RunOptions rest = Options(3, halves, 12);
+  RunOptions rest = RatesRunOptions(3, halves, 12);
   rest.restore = &kept.kept.back();
   const auto second = testing::Run(rest, Fill);
   ASSERT_TRUE(whole.status.ok() && first.status.ok() && second.status.ok()) << second.status;
@@ -106,14 +106,14 @@ TEST(Rates, OfAProgramsOwnSchedule) {
   std::vector<double> both = Rates(first);
   for (const double rate : Rates(second)) both.push_back(rate);
   EXPECT_EQ(both, Rates(whole)) << "a restart continues it";
-  EXPECT_EQ(
-      Rates(testing::Run(Options(1, {{"name", "halves"}, {"scale_with_replicas", true}}, 1), Fill)),
-      std::vector<double>{0.25});
+  EXPECT_EQ(Rates(testing::Run(
+                RatesRunOptions(1, {{"name", "halves"}, {"scale_with_replicas", true}}, 1), Fill)),
+            std::vector<double>{0.25});
 }
 
 TEST(Rates, Refusals) {
   const auto refusal = [](Json learning_rate, std::function<void(TestProgram&)> fill = Fill) {
-    const auto run = testing::Run(Options(1, std::move(learning_rate), 1), std::move(fill));
+    const auto run = testing::Run(RatesRunOptions(1, std::move(learning_rate), 1), std::move(fill));
     return std::pair(ExitCodeOf(run.status), std::string(Message(run.status)));
   };
   const auto misspelt = refusal({{"name", "halfs"}});

@@ -12,14 +12,11 @@
 
 namespace muster::testing {
 
-struct TenExamples {
-  at::Tensor x, y;
-};
-inline const TenExamples& TheData() {
-  static const TenExamples data = [] {
+inline const Data& TheData() {
+  static const Data data = [] {
     at::manual_seed(3);
     const at::Tensor x = at::randn({10, 2});
-    return TenExamples{x, at::matmul(x, at::tensor({1.f, -2.f})) + 0.5f};
+    return Data{x, at::matmul(x, at::tensor({1.f, -2.f})) + 0.5f};
   }();
   return data;
 }

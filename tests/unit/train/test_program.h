@@ -18,6 +18,11 @@
 
 namespace muster::testing {
 
+// Examples and the targets of a fit.
+struct Data {
+  at::Tensor x, y;
+};
+
 // A model with the parameters and buffers that a test registers.
 class Tensors : public torch::nn::Module {
  public:

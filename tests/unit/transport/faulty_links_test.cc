@@ -11,10 +11,10 @@
 namespace muster::transport {
 namespace {
 
-constexpr Duration kLong = std::chrono::seconds(10);
+constexpr Duration kLinkLimit = std::chrono::seconds(10);
 
 // Two ends of a connection, the first one's process with faults.
-class FaultyLinksTest : public testing::Test {
+class FaultyLinksTest : public ::testing::Test {
  protected:
   FaultyLinksTest() {
     int fds[2];
@@ -39,15 +39,17 @@ class FaultyLinksTest : public testing::Test {
 };
 
 TEST_F(FaultyLinksTest, PassEverythingWithoutAFault) {
-  EXPECT_TRUE(Send(*near_, "there", kLong).ok());
-  EXPECT_EQ(*Receive(*far_, 5, kLong), "there");
-  EXPECT_TRUE(Send(*far_, "back", kLong).ok());
-  EXPECT_EQ(*Receive(*near_, 4, kLong), "back");
+  EXPECT_TRUE(Send(*near_, "there", kLinkLimit).ok());
+  EXPECT_EQ(*Receive(*far_, 5, kLinkLimit), "there");
+  EXPECT_TRUE(Send(*far_, "back", kLinkLimit).ok());
+  EXPECT_EQ(*Receive(*near_, 4, kLinkLimit), "back");
 }
 
 TEST_F(FaultyLinksTest, CutIsNoticedOnBothSidesAlsoByWhoWaits) {
-  std::thread waiter([&] { EXPECT_TRUE(absl::IsUnavailable(Receive(*near_, 1, kLong).status())); });
-  std::thread far([&] { EXPECT_TRUE(absl::IsUnavailable(Receive(*far_, 1, kLong).status())); });
+  std::thread waiter(
+      [&] { EXPECT_TRUE(absl::IsUnavailable(Receive(*near_, 1, kLinkLimit).status())); });
+  std::thread far(
+      [&] { EXPECT_TRUE(absl::IsUnavailable(Receive(*far_, 1, kLinkLimit).status())); });
   std::this_thread::sleep_for(std::chrono::milliseconds(5));
   links_.Cut();
   waiter.join();
@@ -56,18 +58,18 @@ TEST_F(FaultyLinksTest, CutIsNoticedOnBothSidesAlsoByWhoWaits) {
 
 TEST_F(FaultyLinksTest, FrozenNothingPassesAndThawedAllOfIt) {
   const Duration time = std::chrono::milliseconds(200), moment = std::chrono::milliseconds(20);
-  ASSERT_TRUE(Send(*far_, "early", kLong).ok());
-  ASSERT_TRUE(Send(*near_, "first", kLong).ok());  // as an answer to a hello
-  EXPECT_EQ(*Receive(*far_, 5, kLong), "first");
+  ASSERT_TRUE(Send(*far_, "early", kLinkLimit).ok());
+  ASSERT_TRUE(Send(*near_, "first", kLinkLimit).ok());  // as an answer to a hello
+  EXPECT_EQ(*Receive(*far_, 5, kLinkLimit), "first");
   const MonotonicTime start = Clock::now();
   links_.Freeze(time);
   EXPECT_TRUE(absl::IsDeadlineExceeded(Receive(*near_, 5, moment).status()));
   EXPECT_TRUE(absl::IsDeadlineExceeded(Send(*near_, "there", moment)));
   // Who waits is woken by the thaw.
-  EXPECT_EQ(*Receive(*near_, 5, kLong), "early");
+  EXPECT_EQ(*Receive(*near_, 5, kLinkLimit), "early");
   EXPECT_GE(Clock::now() - start, time);
-  EXPECT_TRUE(Send(*near_, "there", kLong).ok());
-  EXPECT_EQ(*Receive(*far_, 5, kLong), "there");
+  EXPECT_TRUE(Send(*near_, "there", kLinkLimit).ok());
+  EXPECT_EQ(*Receive(*far_, 5, kLinkLimit), "there");
 }
 
 TEST_F(FaultyLinksTest, FrozenInTheMiddleOfAWait) {
@@ -75,9 +77,9 @@ TEST_F(FaultyLinksTest, FrozenInTheMiddleOfAWait) {
   std::thread sender([&] {
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
     links_.Freeze(std::chrono::milliseconds(200));
-    EXPECT_TRUE(Send(*far_, "late", kLong).ok());
+    EXPECT_TRUE(Send(*far_, "late", kLinkLimit).ok());
   });
-  EXPECT_EQ(*Receive(*near_, 4, kLong), "late");
+  EXPECT_EQ(*Receive(*near_, 4, kLinkLimit), "late");
   EXPECT_GE(Clock::now() - start, std::chrono::milliseconds(200));
   sender.join();
 }

@@ -20,7 +20,7 @@ namespace {
 using ::testing::HasSubstr;
 using testing::TestAuthority;
 
-constexpr Duration kLong = std::chrono::seconds(20);
+constexpr Duration kStreamLimit = std::chrono::seconds(20);
 
 struct Ends {
   std::unique_ptr<TlsStream> client, server;
@@ -95,9 +95,10 @@ TEST_F(TlsStreamTest, MovesHugeAmountsBothWaysAtOnce) {
              here = ToConnection(std::move(ends.server));
   const std::vector<std::byte> sent_a = Bytes(30'000'001, 1), sent_b = Bytes(20'000'003, 2);
   std::vector<std::byte> got_a(sent_b.size()), got_b(sent_a.size());
-  std::thread other(
-      [&] { EXPECT_TRUE(there->Exchange(sent_a, got_a, Clock::now() + kLong, never_).ok()); });
-  const absl::Status status = here->Exchange(sent_b, got_b, Clock::now() + kLong, never_);
+  std::thread other([&] {
+    EXPECT_TRUE(there->Exchange(sent_a, got_a, Clock::now() + kStreamLimit, never_).ok());
+  });
+  const absl::Status status = here->Exchange(sent_b, got_b, Clock::now() + kStreamLimit, never_);
   other.join();
   EXPECT_TRUE(status.ok()) << status;
   EXPECT_TRUE(got_a == sent_b && got_b == sent_a);
@@ -111,8 +112,8 @@ TEST_F(TlsStreamTest, MovesBytesUnderManyKeys) {
   const std::vector<std::byte> sent = Bytes(5'000'000, 3);
   std::vector<std::byte> a(sent.size()), b(sent.size());
   std::thread other(
-      [&] { EXPECT_TRUE(there->Exchange(sent, a, Clock::now() + kLong, never_).ok()); });
-  const absl::Status status = here->Exchange(sent, b, Clock::now() + kLong, never_);
+      [&] { EXPECT_TRUE(there->Exchange(sent, a, Clock::now() + kStreamLimit, never_).ok()); });
+  const absl::Status status = here->Exchange(sent, b, Clock::now() + kStreamLimit, never_);
   other.join();
   EXPECT_TRUE(status.ok()) << status;
   EXPECT_TRUE(a == sent && b == sent);
@@ -180,7 +181,8 @@ TEST_F(TlsStreamTest, WhatIsDecryptedIsNotWaitedFor) {
   const auto here = ToConnection(std::move(ends.server));
   for (size_t i = 0; i < sizeof text; ++i) {
     Interest interest{here.get(), true, false};
-    ASSERT_EQ(WaitReady({&interest, 1}, Clock::now() + kLong, never_), WaitResult::kReady) << i;
+    ASSERT_EQ(WaitReady({&interest, 1}, Clock::now() + kStreamLimit, never_), WaitResult::kReady)
+        << i;
     ASSERT_TRUE(interest.ready);
     char byte = 0;
     const iovec into{&byte, 1};
@@ -206,7 +208,7 @@ TEST_F(TlsStreamTest, ShutdownFromAnotherThreadEndsAWait) {
   std::vector<std::byte> into(100);
   const std::vector<std::byte> out(50'000'000);  // more than anybody takes
   waits = true;
-  const absl::Status status = there->Exchange(out, into, Clock::now() + kLong, never_);
+  const absl::Status status = there->Exchange(out, into, Clock::now() + kStreamLimit, never_);
   other.join();
   EXPECT_TRUE(absl::IsUnavailable(status)) << status;
 }

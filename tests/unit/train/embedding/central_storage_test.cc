@@ -18,7 +18,7 @@ using testing::RunResult;
 using testing::SquaredError;
 using testing::TestProgram;
 
-Job MakeJob(StrategyKind strategy) {
+Job StrategyJob(StrategyKind strategy) {
   Job job;
   job.program = "test";
   job.strategy = strategy;
@@ -35,7 +35,7 @@ RunResult Train(StrategyKind strategy, int replicas, bool clamp, bool separate =
   at::manual_seed(1);
   const at::Tensor x = at::randn({13, 3}), y = at::randn({13});
   testing::RunOptions options;
-  options.job = MakeJob(strategy);
+  options.job = StrategyJob(strategy);
   options.devices.assign(replicas, c10::Device(at::kCPU));
   options.separate_variables = separate;
   return testing::Run(std::move(options), [=](TestProgram& p) {

@@ -28,7 +28,7 @@ struct Odd {
 constexpr int64_t kBatch = 8, kOddStep = 2;
 constexpr int64_t kOddKey = 3;
 
-data::Batch BatchOf(int64_t step) {
+data::Batch StepBatch(int64_t step) {
   const at::Tensor keys = at::arange(kBatch, at::kLong);  // kOddKey is among them
   return {keys, at::full({kBatch}, 0.1f * static_cast<float>(step))};
 }
@@ -50,7 +50,7 @@ std::function<void(TestProgram&)> Program(Odd odd, bool twice = false) {
       options.optimizer = "sgd";
       options.learning_rate = 0.1;
       self.embeddings["rows"] = builder.embedding("rows", options);
-      builder.dataset(Split::kTrain, testing::Tensors2(BatchOf(1)[0], BatchOf(1)[1]));
+      builder.dataset(Split::kTrain, testing::Tensors2(StepBatch(1)[0], StepBatch(1)[1]));
     };
     p.on_step = [odd, twice](TestProgram& self, Step& step, const data::Batch& batch) {
       testing::Tensors& model = *self.model;
@@ -92,7 +92,7 @@ std::vector<State> Train(Worker& worker, std::unique_ptr<Servers>& servers, int6
                          std::vector<std::set<std::string>>* refused = nullptr) {
   std::vector<State> states = {StateOf(worker, *servers)};
   for (int64_t step = 1; step <= steps; ++step) {
-    const auto result = worker.Step(BatchOf(step), step);
+    const auto result = worker.Step(StepBatch(step), step);
     EXPECT_TRUE(result.ok()) << result.status();
     states.push_back(StateOf(worker, *servers));
     if (refused != nullptr) refused->push_back(worker.exchange().not_finite());
@@ -177,7 +177,7 @@ TEST_P(Float16, AStepIsPushedAsAWholeOrNotAtAll) {
     Program(odd)(p);
     const auto step = p.on_step;
     p.on_step = [step](TestProgram& self, Step& of, const data::Batch&) {
-      step(self, of, BatchOf(of.number()));
+      step(self, of, StepBatch(of.number()));
     };
   });
   ASSERT_TRUE(alone.status.ok()) << alone.status;

@@ -10,22 +10,20 @@
 namespace muster {
 namespace {
 
+using testing::Data;
 using ::testing::HasSubstr;
 using testing::LeastSquares;
 using testing::RunLocally;
 using testing::SquaredError;
 using testing::TestProgram;
 
-struct Data {
-  at::Tensor x, y;
-};
 Data MakeData(int64_t n) {
   at::manual_seed(11);
   const at::Tensor x = at::randn({n, 2});
   return {x, at::matmul(x, at::tensor({1.f, -2.f})) + 0.5f};
 }
 
-Job MakeJob(int64_t batch, int64_t epochs) {
+Job EpochsJob(int64_t batch, int64_t epochs) {
   Job job;
   job.program = "test";
   job.global_batch_size = batch;
@@ -55,9 +53,9 @@ INSTANTIATE_TEST_SUITE_P(Replicas, LoopOverReplicas, ::testing::Values(1, 2, 3))
 
 TEST_P(LoopOverReplicas, ValidatesEachEpochAndTestsAtTheEndCountingEachExampleOnce) {
   const Data data = MakeData(10);
-  const auto one = RunLocally(MakeJob(4, 3), 1, [&](TestProgram& p) { WithEvaluation(p, data); });
+  const auto one = RunLocally(EpochsJob(4, 3), 1, [&](TestProgram& p) { WithEvaluation(p, data); });
   const auto run =
-      RunLocally(MakeJob(4, 3), GetParam(), [&](TestProgram& p) { WithEvaluation(p, data); });
+      RunLocally(EpochsJob(4, 3), GetParam(), [&](TestProgram& p) { WithEvaluation(p, data); });
   ASSERT_TRUE(run.status.ok()) << run.status;
   std::vector<std::string> splits;
   for (const EpochReport& report : run.recorder.epochs) splits.push_back(report.split);
@@ -76,7 +74,7 @@ TEST_P(LoopOverReplicas, ValidatesEachEpochAndTestsAtTheEndCountingEachExampleOn
 
 TEST_P(LoopOverReplicas, MaxStepsEndsWithinAnEpoch) {
   const Data data = MakeData(10);
-  Job job = MakeJob(4, 3);
+  Job job = EpochsJob(4, 3);
   job.max_steps = 4;
   const auto run = RunLocally(job, GetParam(), [&](TestProgram& p) { WithEvaluation(p, data); });
   ASSERT_TRUE(run.status.ok());
@@ -89,7 +87,7 @@ TEST_P(LoopOverReplicas, MaxStepsEndsWithinAnEpoch) {
 
 TEST_P(LoopOverReplicas, TheShortLastBatchIsKeptOrDropped) {
   const Data data = MakeData(10);
-  Job job = MakeJob(4, 1);
+  Job job = EpochsJob(4, 1);
   EXPECT_EQ(RunLocally(job, GetParam(), [&](TestProgram& p) { LeastSquares(p, data.x, data.y); })
                 .recorder.steps.size(),
             3u);
@@ -106,7 +104,7 @@ TEST_P(LoopOverReplicas, AProgramMayOwnItsLoop) {
   std::vector<size_t> local(GetParam());
   std::vector<std::map<std::string, double>> evaluated(GetParam());
   std::vector<int64_t> seen(GetParam());
-  const auto run = RunLocally(MakeJob(4, 2), GetParam(), [&](TestProgram& p) {
+  const auto run = RunLocally(EpochsJob(4, 2), GetParam(), [&](TestProgram& p) {
     WithEvaluation(p, data);
     p.on_run = [&](TestProgram& self, Loop& loop) {
       data::Batch batch;
@@ -149,7 +147,7 @@ TEST_P(LoopOverReplicas, AProgramMayOwnItsLoop) {
 
 TEST_P(LoopOverReplicas, ReplicasThatDriftApartAreFoundAtTheEndOfTheEpoch) {
   const Data data = MakeData(8);
-  const auto run = RunLocally(MakeJob(4, 2), GetParam(), [&](TestProgram& p) {
+  const auto run = RunLocally(EpochsJob(4, 2), GetParam(), [&](TestProgram& p) {
     LeastSquares(p, data.x, data.y);
     const auto body = p.on_step;
     p.on_step = [body](TestProgram& self, Step& step, const data::Batch& batch) {
@@ -169,7 +167,7 @@ TEST_P(LoopOverReplicas, ReplicasThatDriftApartAreFoundAtTheEndOfTheEpoch) {
 
 TEST(Loop, PerReplicaBatchSizeIsTimesTheReplicas) {
   const Data data = MakeData(12);
-  Job job = MakeJob(1, 1);
+  Job job = EpochsJob(1, 1);
   job.global_batch_size.reset();
   job.per_replica_batch_size = 2;
   const auto run = RunLocally(job, 3, [&](TestProgram& p) { LeastSquares(p, data.x, data.y); });
@@ -179,7 +177,7 @@ TEST(Loop, PerReplicaBatchSizeIsTimesTheReplicas) {
 
 TEST(Loop, StepsPerEpochShortensAnEpoch) {
   const Data data = MakeData(12);
-  Job job = MakeJob(2, 2);
+  Job job = EpochsJob(2, 2);
   job.steps_per_epoch = 3;
   const auto run = RunLocally(job, 1, [&](TestProgram& p) { LeastSquares(p, data.x, data.y); });
   EXPECT_EQ(run.recorder.steps.size(), 6u);
@@ -188,7 +186,7 @@ TEST(Loop, StepsPerEpochShortensAnEpoch) {
 
 TEST(Loop, OneExceptionWakesTheReplicasThatWaitInLocalResults) {
   const Data data = MakeData(12);
-  const auto run = RunLocally(MakeJob(3, 1), 3, [&](TestProgram& p) {
+  const auto run = RunLocally(EpochsJob(3, 1), 3, [&](TestProgram& p) {
     LeastSquares(p, data.x, data.y);
     p.on_run = [](TestProgram& self, Loop& loop) {
       data::Batch batch;

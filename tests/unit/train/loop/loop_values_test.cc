@@ -6,24 +6,17 @@
 #include <cmath>
 #include <mutex>
 
-#include "tests/unit/train/test_program.h"
+#include "tests/unit/train/ten_examples.h"
 
 namespace muster {
 namespace {
 
 using ::testing::HasSubstr;
 using testing::LeastSquares;
+using testing::MakeJob;
 using testing::RunLocally;
 using testing::SquaredError;
 using testing::TestProgram;
-
-Job MakeJob() {
-  Job job;
-  job.program = "test";
-  job.global_batch_size = 4;
-  job.epochs = 1;
-  return job;
-}
 
 // What `body` gives on each replica, by replica.
 using Body = std::function<std::vector<Nested>(TestProgram&, Loop&)>;
@@ -35,7 +28,7 @@ Outcome OnReplicas(int replicas, const Body& body) {
   Outcome outcome;
   std::mutex mutex;
   const at::Tensor x = at::ones({8, 2});
-  const auto run = RunLocally(MakeJob(), replicas, [&](TestProgram& p) {
+  const auto run = RunLocally(MakeJob(1), replicas, [&](TestProgram& p) {
     LeastSquares(p, x, at::ones({8}));
     p.on_run = [&](TestProgram& self, Loop& loop) {
       auto values = body(self, loop);

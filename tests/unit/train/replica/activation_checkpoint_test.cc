@@ -6,6 +6,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "muster/sync_batch_norm.h"
+#include "tests/unit/train/step/steps_job.h"
 #include "tests/unit/train/test_program.h"
 
 namespace muster {
@@ -14,27 +15,18 @@ namespace {
 using ::testing::HasSubstr;
 using testing::RunLocally;
 using testing::RunResult;
+using testing::StepsJob;
 using testing::Tensors2;
 using testing::TestProgram;
 
-constexpr int64_t kFeatures = 4;
-
-Job MakeJob(int64_t steps) {
-  Job job;
-  job.program = "test";
-  job.global_batch_size = 6;
-  job.max_steps = steps;
-  job.epochs = 100;
-  return job;
-}
+constexpr int64_t kWidth = 4;
 
 void Build(TestProgram& self, Builder& builder) {
   at::manual_seed(2);
-  const at::Tensor x = at::randn({12, kFeatures}), y = at::randn({12});
-  for (const char* name : {"a", "b", "c"})
-    self.model->parameter(name, at::randn({kFeatures, kFeatures}));
-  self.model->parameter("out", at::randn({kFeatures}));
-  SyncBatchNorm norm{SyncBatchNormOptions(kFeatures)};
+  const at::Tensor x = at::randn({12, kWidth}), y = at::randn({12});
+  for (const char* name : {"a", "b", "c"}) self.model->parameter(name, at::randn({kWidth, kWidth}));
+  self.model->parameter("out", at::randn({kWidth}));
+  SyncBatchNorm norm{SyncBatchNormOptions(kWidth)};
   self.model->register_module("norm", norm.ptr());
   builder.model("net", self.model);
   // Not Adam, which makes a difference of rounding where a gradient is near zero.
@@ -55,7 +47,7 @@ INSTANTIATE_TEST_SUITE_P(Replicas, Checkpoint, ::testing::Values(1, 2, 3));
 
 TEST_P(Checkpoint, TrainsAsWithoutIt) {
   const auto run = [&](bool checkpoint, Precision precision, int64_t accumulate) {
-    Job job = MakeJob(5);
+    Job job = StepsJob(6, 5);
     job.precision = precision;
     job.accumulate_steps = accumulate;
     return RunLocally(job, GetParam(), [&, checkpoint](TestProgram& p) {
@@ -87,11 +79,11 @@ TEST_P(Checkpoint, TrainsAsWithoutIt) {
 
 TEST_P(Checkpoint, OfSeveralInputsAndNestedInSeveralLosses) {
   const auto run = [&](bool checkpoint) {
-    return RunLocally(MakeJob(3), GetParam(), [&, checkpoint](TestProgram& p) {
+    return RunLocally(StepsJob(6, 3), GetParam(), [&, checkpoint](TestProgram& p) {
       p.on_build = [](TestProgram& self, Builder& builder) {
         Build(self, builder);
         self.second = std::make_shared<testing::Tensors>();
-        self.second->parameter("d", at::ones({kFeatures}));
+        self.second->parameter("d", at::ones({kWidth}));
         builder.model("second", self.second);
         self.model->register_module("second", self.second);
         self.optimizers["sgd"] = builder.optimizer("sgd", {"second"}, "sgd", 0.1);
@@ -117,13 +109,13 @@ TEST_P(Checkpoint, OfSeveralInputsAndNestedInSeveralLosses) {
   ASSERT_TRUE(without.status.ok()) << without.status;
   for (const auto& [name, value] : without.replicas[0])
     EXPECT_TRUE(at::allclose(with.replicas[0].at(name), value, 1e-5, 1e-6)) << name;
-  EXPECT_FALSE(at::allclose(without.replicas[0].at("second.d"), at::ones({kFeatures})));
+  EXPECT_FALSE(at::allclose(without.replicas[0].at("second.d"), at::ones({kWidth})));
 }
 
 TEST(CheckpointTest, WhatWouldGoWrongSilentlyIsRefused) {
   const auto error_of =
       [&](const std::function<at::Tensor(TestProgram&, Step&, const at::Tensor&)>& body) {
-        const RunResult run = RunLocally(MakeJob(2), 1, [&](TestProgram& p) {
+        const RunResult run = RunLocally(StepsJob(6, 2), 1, [&](TestProgram& p) {
           p.on_build = Build;
           p.on_step = [&](TestProgram& self, Step& step, const data::Batch& batch) {
             const at::Tensor h = body(self, step, batch[0]);
@@ -180,7 +172,7 @@ struct OwnCheckpoint : torch::autograd::Function<OwnCheckpoint> {
 
 TEST_P(Checkpoint, GradientsOfABackwardPassWithinAddUp) {
   const auto run = [&](bool own) {
-    return RunLocally(MakeJob(3), GetParam(), [&, own](TestProgram& p) {
+    return RunLocally(StepsJob(6, 3), GetParam(), [&, own](TestProgram& p) {
       p.on_build = Build;
       p.on_step = [own](TestProgram& self, Step& step, const data::Batch& batch) {
         const at::Tensor a = (*self.model)["a"];

@@ -21,7 +21,7 @@ using testing::RunOptions;
 using testing::RunResult;
 using testing::TestProgram;
 
-at::Tensor Inputs() { return at::arange(24, at::kFloat).reshape({12, 2}) / 24; }
+at::Tensor TwelveExamples() { return at::arange(24, at::kFloat).reshape({12, 2}) / 24; }
 
 struct Plan {
   int64_t unfreeze_at = 0, freeze_at = 0;  // steps; 0: never
@@ -30,14 +30,14 @@ struct Plan {
 };
 
 // "base" and "head" of one optimizer, adam; "base" is frozen or not as the plan says.
-std::function<void(TestProgram&)> Program(Plan plan) {
+std::function<void(TestProgram&)> PlannedProgram(Plan plan) {
   return [plan](TestProgram& p) {
     p.on_build = [plan](TestProgram& self, Builder& builder) {
       self.model->parameter("base", at::full({2}, 0.5)).set_requires_grad(!plan.frozen);
       self.model->parameter("head", at::ones({2}));
       builder.model("net", self.model);
       self.optimizers["adam"] = builder.optimizer("adam", {"net"}, "adam", 0.05);
-      builder.dataset(Split::kTrain, testing::Tensors2(Inputs(), Inputs().sum(1)));
+      builder.dataset(Split::kTrain, testing::Tensors2(TwelveExamples(), TwelveExamples().sum(1)));
     };
     p.on_step = [plan](TestProgram& self, Step& step, const data::Batch& batch) {
       at::Tensor base = (*self.model)["base"];
@@ -50,7 +50,7 @@ std::function<void(TestProgram&)> Program(Plan plan) {
   };
 }
 
-RunOptions Options(int replicas, int64_t steps) {
+RunOptions FreezingOptions(int replicas, int64_t steps) {
   RunOptions options;
   options.job.program = "test";
   options.job.global_batch_size = 4;
@@ -60,7 +60,7 @@ RunOptions Options(int replicas, int64_t steps) {
 }
 
 RunResult Train(Plan plan, int replicas, int64_t steps) {
-  return testing::Run(Options(replicas, steps), Program(plan));
+  return testing::Run(FreezingOptions(replicas, steps), PlannedProgram(plan));
 }
 
 void ExpectSame(const RunResult& a, const RunResult& b, double tolerance) {
@@ -97,10 +97,10 @@ TEST(Freezing, CentralStorageDoesTheSame) {
   for (const Plan& plan : {Plan{4}, back}) {
     for (const int replicas : {1, 3}) {
       for (const bool separate : {false, true}) {
-        RunOptions options = Options(replicas, 7);
+        RunOptions options = FreezingOptions(replicas, 7);
         options.job.strategy = StrategyKind::kCentralStorage;
         options.separate_variables = separate;
-        ExpectSame(testing::Run(options, Program(plan)), Train(plan, replicas, 7), 0);
+        ExpectSame(testing::Run(options, PlannedProgram(plan)), Train(plan, replicas, 7), 0);
       }
     }
   }
@@ -111,11 +111,11 @@ std::vector<checkpoint::Snapshot> Saved(StrategyKind strategy, Plan plan, int re
                                         int64_t steps) {
   KeptCheckpoints kept;
   kept.wanted = [](const SaveMoment&) { return true; };
-  RunOptions options = Options(replicas, steps);
+  RunOptions options = FreezingOptions(replicas, steps);
   options.checkpoints = &kept;
   options.job.strategy = strategy;
   options.separate_variables = true;
-  const RunResult run = testing::Run(options, Program(plan));
+  const RunResult run = testing::Run(options, PlannedProgram(plan));
   EXPECT_TRUE(run.status.ok()) << run.status;
   EXPECT_EQ(kept.kept.size(), static_cast<size_t>(steps));
   return std::move(kept.kept);
@@ -128,21 +128,22 @@ TEST(Freezing, CentralStorageHasNoSlotsForWhatWasNeverTrained) {
   EXPECT_NE(saved[2].optimizer.Find("adam.base.exp_avg"), nullptr);
   // And it goes on from them.
   for (const size_t cut : {1u, 2u}) {
-    RunOptions rest = Options(2, 6), whole = Options(2, 6);
+    RunOptions rest = FreezingOptions(2, 6), whole = FreezingOptions(2, 6);
     rest.restore = &saved[cut];
     rest.job.strategy = whole.job.strategy = StrategyKind::kCentralStorage;
     rest.separate_variables = true;
-    ExpectSame(testing::Run(rest, Program({3})), testing::Run(whole, Program({3})), 0);
+    ExpectSame(testing::Run(rest, PlannedProgram({3})), testing::Run(whole, PlannedProgram({3})),
+               0);
   }
 }
 
 TEST(Freezing, CentralStorageLeavesToTheProgramWhatIsFrozen) {
   const auto run = [](StrategyKind strategy) {
-    RunOptions options = Options(2, 6);
+    RunOptions options = FreezingOptions(2, 6);
     options.job.strategy = strategy;
     options.separate_variables = true;
     return testing::Run(options, [](TestProgram& p) {
-      Program({.unfreeze_at = 5, .freeze_at = 2, .frozen = false})(p);
+      PlannedProgram({.unfreeze_at = 5, .freeze_at = 2, .frozen = false})(p);
       const auto step = p.on_step;
       p.on_step = [step](TestProgram& self, Step& of, const data::Batch& batch) {
         if (of.number() == 3) (*self.model)["base"].detach().mul_(0.5);
@@ -156,13 +157,13 @@ TEST(Freezing, CentralStorageLeavesToTheProgramWhatIsFrozen) {
 // ---- From one strategy to parameter servers
 
 absl::Status RestoreForServers(const checkpoint::Snapshot& snapshot, Plan plan) {
-  Job job = Options(1, 1).job;
+  Job job = FreezingOptions(1, 1).job;
   job.strategy = StrategyKind::kParameterServer;
   auto replica = Replica::Make(
       job,
       [&] {
         auto program = std::make_unique<TestProgram>();
-        Program(plan)(*program);
+        PlannedProgram(plan)(*program);
         return program;
       },
       c10::Device(at::kCPU));
@@ -192,9 +193,9 @@ TEST(Freezing, ResumesExactlyBeforeAndAfter) {
   for (const int replicas : {1, 2}) {
     KeptCheckpoints kept;
     kept.wanted = [](const SaveMoment&) { return true; };
-    RunOptions options = Options(replicas, 8);
+    RunOptions options = FreezingOptions(replicas, 8);
     options.checkpoints = &kept;
-    const RunResult whole = testing::Run(options, Program(plan));
+    const RunResult whole = testing::Run(options, PlannedProgram(plan));
     ASSERT_TRUE(whole.status.ok()) << whole.status;
     ASSERT_EQ(kept.kept.size(), 8u);
     EXPECT_EQ(kept.kept[1].optimizer.Find("adam.base.exp_avg"), nullptr);
@@ -203,9 +204,9 @@ TEST(Freezing, ResumesExactlyBeforeAndAfter) {
     EXPECT_FALSE(kept.kept[1].state.frozen.has_value()) << "as build() left it";
     EXPECT_TRUE(kept.kept[3].state.frozen->empty());
     for (const size_t cut : {0u, 1u, 2u, 4u, 5u, 6u}) {
-      RunOptions rest = Options(replicas, 8);
+      RunOptions rest = FreezingOptions(replicas, 8);
       rest.restore = &kept.kept[cut];
-      const RunResult resumed = testing::Run(rest, Program(plan));
+      const RunResult resumed = testing::Run(rest, PlannedProgram(plan));
       SCOPED_TRACE(cut);
       ExpectSame(resumed, whole, 0);
     }
@@ -229,10 +230,10 @@ TEST(Freezing, ReplicasThatDifferAreToldOfTheParameter) {
 
 TEST(Freezing, UnfreezingBetweenMicroBatchesNamesTheParameter) {
   for (const bool frozen : {true, false}) {  // without slots and with
-    RunOptions options = Options(2, 5);
+    RunOptions options = FreezingOptions(2, 5);
     options.job.accumulate_steps = 2;
     const auto run = testing::Run(options, [frozen](TestProgram& p) {
-      Program({.freeze_at = 2, .frozen = frozen})(p);
+      PlannedProgram({.freeze_at = 2, .frozen = frozen})(p);
       const auto step = p.on_step;
       p.on_step = [step](TestProgram& self, Step& of, const data::Batch& batch) {
         step(self, of, batch);
@@ -286,7 +287,7 @@ class OneReplica : public ::testing::Test {
         job_,
         [&] {
           auto program = std::make_unique<TestProgram>();
-          Program(plan)(*program);
+          PlannedProgram(plan)(*program);
           program_ = program.get();
           return program;
         },
@@ -298,7 +299,8 @@ class OneReplica : public ::testing::Test {
                                            StepRunnerOptions{.global_batch_size = 4});
   }
   absl::Status Run(const StepRunner::Body& body) {
-    const data::Batch batch = {Inputs().slice(0, 0, 4), Inputs().slice(0, 0, 4).sum(1)};
+    const data::Batch batch = {TwelveExamples().slice(0, 0, 4),
+                               TwelveExamples().slice(0, 0, 4).sum(1)};
     StepPlan plan;
     plan.steps_done = steps_;
     plan.global_examples = 4;
@@ -317,7 +319,7 @@ class OneReplica : public ::testing::Test {
     return copies;
   }
 
-  Job job_ = Options(1, 1).job;
+  Job job_ = FreezingOptions(1, 1).job;
   std::unique_ptr<Counting> communicator_;
   TestProgram* program_ = nullptr;
   std::unique_ptr<Replica> replica_;
@@ -382,10 +384,10 @@ TEST_F(OneReplica, ChangingForGoodKeepsOneSink) {
 }
 
 TEST(Freezing, AnOptimizerWithNothingToTrainDoesNothing) {
-  const auto run = testing::Run(Options(2, 3), [](TestProgram& p) {
+  const auto run = testing::Run(FreezingOptions(2, 3), [](TestProgram& p) {
     Plan plan;
     plan.frozen = false;
-    Program(plan)(p);
+    PlannedProgram(plan)(p);
     const auto step = p.on_step;
     p.on_step = [step](TestProgram& self, Step& of, const data::Batch& batch) {
       for (const char* name : {"base", "head"})
@@ -401,10 +403,10 @@ TEST(Freezing, AnOptimizerWithNothingToTrainDoesNothing) {
 
 TEST(Late, WhatBuildRegistersAfterTheModelIsTrainedAndSaved) {
   KeptCheckpoints kept;
-  RunOptions options = Options(2, 2);
+  RunOptions options = FreezingOptions(2, 2);
   options.checkpoints = &kept;
   const auto run = testing::Run(options, [](TestProgram& p) {
-    Program({})(p);
+    PlannedProgram({})(p);
     const auto build = p.on_build;
     p.on_build = [build](TestProgram& self, Builder& builder) {
       build(self, builder);
@@ -423,8 +425,8 @@ TEST(Late, WhatBuildRegistersAfterTheModelIsTrainedAndSaved) {
 
 TEST(Late, WhatAStepRegistersIsNamed) {
   for (const bool buffer : {false, true}) {
-    const auto run = testing::Run(Options(1, 3), [=](TestProgram& p) {
-      Program({})(p);
+    const auto run = testing::Run(FreezingOptions(1, 3), [=](TestProgram& p) {
+      PlannedProgram({})(p);
       const auto step = p.on_step;
       p.on_step = [=](TestProgram& self, Step& of, const data::Batch& batch) {
         if (of.number() == 2) {
@@ -466,13 +468,13 @@ class NoSink : public GradientSink {
 };
 
 TEST(Freezing, ServersRefuseByNameWhatTheyKeepNoSlotsFor) {
-  const Job job = Options(1, 1).job;
+  const Job job = FreezingOptions(1, 1).job;
   TestProgram* program = nullptr;
   auto replica = Replica::Make(
       job,
       [&] {
         auto made = std::make_unique<TestProgram>();
-        Program({})(*made);
+        PlannedProgram({})(*made);
         program = made.get();
         return made;
       },

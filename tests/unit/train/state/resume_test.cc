@@ -12,6 +12,7 @@
 namespace muster {
 namespace {
 
+using testing::Data;
 using testing::KeptCheckpoints;
 using testing::RunOptions;
 using testing::RunResult;
@@ -21,9 +22,6 @@ using testing::TestProgram;
 // without an example.
 constexpr int64_t kExamples = 22, kBatch = 4, kEpochs = 3, kSteps = 18;
 
-struct Data {
-  at::Tensor x, y;
-};
 const Data& TheData() {
   static const Data data = [] {
     at::manual_seed(5);
@@ -181,7 +179,7 @@ std::vector<Case> Cases() {
   };
 }
 
-Job MakeJob(const Case& c) {
+Job CaseJob(const Case& c) {
   Job job;
   job.program = "test";
   job.global_batch_size = kBatch;
@@ -197,9 +195,9 @@ struct Cut {
 };
 void PrintTo(const Cut& cut, std::ostream* out) { *out << cut.step << cut.within; }
 
-RunOptions Options(const Case& c, int replicas, KeptCheckpoints* kept) {
+RunOptions CaseOptions(const Case& c, int replicas, KeptCheckpoints* kept) {
   RunOptions options;
-  options.job = MakeJob(c);
+  options.job = CaseJob(c);
   options.devices.assign(replicas, c10::Device(at::kCPU));
   options.checkpoints = kept;
   return options;
@@ -267,11 +265,11 @@ TEST_P(Resume, GoesOnAsIfItHadNeverStopped) {
     if (from != to && !c.other_replicas) continue;
     SCOPED_TRACE(::testing::Message() << from << " to " << to << " replicas");
     KeptCheckpoints whole_kept, first_kept, second_kept;
-    const RunResult whole = testing::Run(Options(c, from, &whole_kept), c.set_up);
+    const RunResult whole = testing::Run(CaseOptions(c, from, &whole_kept), c.set_up);
     ASSERT_TRUE(whole.status.ok()) << whole.status;
     ASSERT_EQ(whole.recorder.steps.size(), static_cast<size_t>(kSteps));
 
-    RunOptions until = Options(c, from, &first_kept);
+    RunOptions until = CaseOptions(c, from, &first_kept);
     if (cut.within.empty()) {
       until.stop_before_start = cut.step == 1;
       until.stop_at_step = cut.step - 1;  // the next one is agreed on
@@ -285,7 +283,7 @@ TEST_P(Resume, GoesOnAsIfItHadNeverStopped) {
     EXPECT_EQ(first_kept.drains, 1);
     ASSERT_TRUE(first_kept.moments.back().stopping);
 
-    RunOptions rest = Options(c, to, &second_kept);
+    RunOptions rest = CaseOptions(c, to, &second_kept);
     rest.restore = &first_kept.kept.back();
     const RunResult second = testing::Run(rest, c.set_up);
     ASSERT_TRUE(second.status.ok()) << second.status;
@@ -310,7 +308,7 @@ TEST(ResumeOf, Float16HasAScaleThatMoved) {
   KeptCheckpoints kept;
   const Case c = Cases().back();
   ASSERT_EQ(c.name, "Float16");
-  const RunResult run = testing::Run(Options(c, 1, &kept), c.set_up);
+  const RunResult run = testing::Run(CaseOptions(c, 1, &kept), c.set_up);
   ASSERT_TRUE(run.status.ok());
   const checkpoint::TrainingState& state = kept.kept.back().state;
   EXPECT_LT(state.loss_scaler.at(0), 65536);
@@ -333,7 +331,7 @@ TEST(ResumeOf, Float16HasAScaleThatMoved) {
 TEST(ResumeOf, APerReplicaBatchSizeStaysWhatItWas) {
   const Case c = Cases()[0];
   KeptCheckpoints kept, unused;
-  RunOptions first = Options(c, 2, &kept);
+  RunOptions first = CaseOptions(c, 2, &kept);
   first.job.global_batch_size.reset();
   first.job.per_replica_batch_size = 2;
   first.stop_at_step = 2;
@@ -353,7 +351,7 @@ TEST(ResumeOf, APerReplicaBatchSizeStaysWhatItWas) {
 TEST(ResumeOf, AJobThatIsThroughEndsAtOnceAndALongerOneGoesOn) {
   const Case c = Cases()[0];
   KeptCheckpoints kept, again, longer_kept, whole_kept;
-  RunOptions options = Options(c, 1, &kept);
+  RunOptions options = CaseOptions(c, 1, &kept);
   const RunResult through = testing::Run(options, c.set_up);
   ASSERT_TRUE(through.status.ok());
   EXPECT_TRUE(through.recorder.start.train_metrics.empty());
@@ -393,7 +391,7 @@ TEST(ResumeOf, AJobThatIsThroughEndsAtOnceAndALongerOneGoesOn) {
   EXPECT_EQ(more.recorder.steps.size(), 12u);
   EXPECT_EQ(more.recorder.Find("test", 2), nullptr);
   EXPECT_NE(more.recorder.Find("test", 4), nullptr);
-  RunOptions whole = Options(c, 1, &whole_kept);
+  RunOptions whole = CaseOptions(c, 1, &whole_kept);
   whole.job.epochs = kEpochs + 2;
   ASSERT_TRUE(testing::Run(whole, c.set_up).status.ok());
   ExpectSameTensors(longer_kept.kept.back().model, whole_kept.kept.back().model, 0);
@@ -402,7 +400,7 @@ TEST(ResumeOf, AJobThatIsThroughEndsAtOnceAndALongerOneGoesOn) {
 TEST(ResumeOf, MoreStepsWithinAnEpochKeepItsSums) {
   const Case c = Cases()[0];
   KeptCheckpoints kept, unused, whole_kept;
-  RunOptions options = Options(c, 2, &kept);
+  RunOptions options = CaseOptions(c, 2, &kept);
   options.job.max_steps = 8;
   const RunResult first = testing::Run(options, c.set_up);
   ASSERT_TRUE(first.status.ok());
@@ -414,7 +412,7 @@ TEST(ResumeOf, MoreStepsWithinAnEpochKeepItsSums) {
   const RunResult second = testing::Run(options, c.set_up);
   ASSERT_TRUE(second.status.ok());
   EXPECT_FALSE(second.recorder.start.validation_due) << "not an end any more";
-  const RunResult whole = testing::Run(Options(c, 2, &whole_kept), c.set_up);
+  const RunResult whole = testing::Run(CaseOptions(c, 2, &whole_kept), c.set_up);
   EXPECT_EQ(second.recorder.Find("train", 1)->examples, kExamples);
   EXPECT_EQ(second.recorder.Find("train", 1)->metrics, whole.recorder.Find("train", 1)->metrics);
 }
@@ -439,9 +437,9 @@ TEST(ResumeOf, AProgramWithItsOwnLoopGoesOnAtTheNextStep) {
   };
   for (const bool in_validation : {false, true}) {
     KeptCheckpoints whole_kept, kept, rest_kept;
-    const RunResult whole = testing::Run(Options(c, 2, &whole_kept), c.set_up);
+    const RunResult whole = testing::Run(CaseOptions(c, 2, &whole_kept), c.set_up);
     ASSERT_TRUE(whole.status.ok()) << whole.status;
-    RunOptions until = Options(c, 2, &kept);
+    RunOptions until = CaseOptions(c, 2, &kept);
     if (in_validation) {
       until.stop_in_split = "validation";
       until.stop_at_pass = 2;
@@ -450,7 +448,7 @@ TEST(ResumeOf, AProgramWithItsOwnLoopGoesOnAtTheNextStep) {
     }
     const RunResult first = testing::Run(until, c.set_up);
     ASSERT_EQ(ExitCodeOf(first.status), ExitCode::kPreempted) << first.status;
-    RunOptions rest = Options(c, 2, &rest_kept);
+    RunOptions rest = CaseOptions(c, 2, &rest_kept);
     rest.restore = &kept.kept.back();
     const RunResult second = testing::Run(rest, c.set_up);
     ASSERT_TRUE(second.status.ok()) << second.status;

@@ -145,7 +145,7 @@ Job SnapshotJob() {
 }
 
 // A program with what names and layouts there are; `variant` changes one thing.
-void Declare(TestProgram& self, Builder& builder, const std::string& variant) {
+void DeclareVariant(TestProgram& self, Builder& builder, const std::string& variant) {
   const at::Tensor kernel =
       at::arange(24, at::kFloat).reshape({2, 3, 2, 2}).contiguous(at::MemoryFormat::ChannelsLast);
   self.model->parameter("kernel", variant == "shape" ? kernel.narrow(0, 0, 1).clone() : kernel);
@@ -171,7 +171,7 @@ std::unique_ptr<Replica> MakeReplica(const Job& job, const std::string& variant 
       [&variant] {
         auto program = std::make_unique<TestProgram>();
         program->on_build = [variant](TestProgram& self, Builder& builder) {
-          Declare(self, builder, variant);
+          DeclareVariant(self, builder, variant);
         };
         return program;
       },

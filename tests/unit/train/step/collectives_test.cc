@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 
 #include "muster/sync_batch_norm.h"
+#include "tests/unit/train/step/steps_job.h"
 #include "tests/unit/train/test_program.h"
 
 namespace muster {
@@ -12,19 +13,11 @@ namespace {
 using ::testing::HasSubstr;
 using testing::RunLocally;
 using testing::RunResult;
+using testing::StepsJob;
 using testing::Tensors2;
 using testing::TestProgram;
 
 constexpr int64_t kExamples = 10, kFeatures = 3;
-
-Job MakeJob(int64_t batch, int64_t steps) {
-  Job job;
-  job.program = "test";
-  job.global_batch_size = batch;
-  job.max_steps = steps;
-  job.epochs = 100;
-  return job;
-}
 
 using Body = std::function<void(TestProgram&, Step&, const data::Batch&)>;
 
@@ -70,7 +63,7 @@ TEST_P(Collectives, AllReduceHasTheGradientOfTheWholeBatch) {
   };
   // 10 examples in batches of 4: the last has 2, fewer than 3 replicas.
   for (const int64_t accumulate : {1, 2}) {
-    Job job = MakeJob(4, 6);
+    Job job = StepsJob(4, 6);
     if (accumulate > 1) job.global_batch_size = 2 * GetParam() * accumulate;
     job.accumulate_steps = accumulate;
     const auto set_up = [&](TestProgram& p) { Features(p, body); };
@@ -92,7 +85,7 @@ TEST_P(Collectives, AllGatherHasTheGradientOfTheWholeBatch) {
     step.minimize(self.optimizers["sgd"], scores.logsumexp(1) - (h * h).sum(1));
   };
   const auto set_up = [&](TestProgram& p) { Features(p, body); };
-  ExpectSame(RunLocally(MakeJob(4, 6), GetParam(), set_up), RunLocally(MakeJob(4, 6), 1, set_up));
+  ExpectSame(RunLocally(StepsJob(4, 6), GetParam(), set_up), RunLocally(StepsJob(4, 6), 1, set_up));
 }
 
 TEST_P(Collectives, ValuesAreThoseOfAllReplicas) {
@@ -114,7 +107,7 @@ TEST_P(Collectives, ValuesAreThoseOfAllReplicas) {
     step.minimize(self.optimizers["sgd"], at::matmul(Embedded(self, batch), (*self.model)["v"]));
   };
   const RunResult run =
-      RunLocally(MakeJob(4, 3), GetParam(), [&](TestProgram& p) { Features(p, body); });
+      RunLocally(StepsJob(4, 3), GetParam(), [&](TestProgram& p) { Features(p, body); });
   EXPECT_TRUE(run.status.ok()) << run.status;
 }
 
@@ -130,7 +123,7 @@ TEST_P(Collectives, OrderIsTheSameWhereLossesDependOnOtherThings) {
     if (step.replica() == step.num_replicas() - 1) loss = loss + second.square().sum() * 0.01;
     step.minimize(self.optimizers["sgd"], loss);
   };
-  Job job = MakeJob(5, 6);
+  Job job = StepsJob(5, 6);
   job.collective.bucket_bytes = job.collective.first_bucket_bytes = 4;
   const RunResult run = RunLocally(job, GetParam(), [&](TestProgram& p) { Features(p, body); });
   ASSERT_TRUE(run.status.ok()) << run.status;
@@ -143,7 +136,7 @@ TEST(Collective, ReplicasThatCallDifferentOnesAreToldSo) {
     if (step.replica() == 1) step.all_reduce(at::ones({3}));
     step.minimize(self.optimizers["sgd"], at::matmul(Embedded(self, batch), (*self.model)["v"]));
   };
-  const RunResult run = RunLocally(MakeJob(4, 3), 2, [&](TestProgram& p) { Features(p, body); });
+  const RunResult run = RunLocally(StepsJob(4, 3), 2, [&](TestProgram& p) { Features(p, body); });
   EXPECT_EQ(ExitCodeOf(run.status), ExitCode::kProgramFailed);
   EXPECT_THAT(std::string(Message(run.status)), HasSubstr("The ranks disagree on collective"));
 }
@@ -191,8 +184,8 @@ TEST_P(Collectives, SyncBatchNormEqualsBatchNormOverTheGlobalBatch) {
     // The last batch has 3 examples: an empty slice on one of four replicas.
     const auto sync = [&](TestProgram& p) { Images(p, true, shape, 11); };
     const auto whole = [&](TestProgram& p) { Images(p, false, shape, 11); };
-    const RunResult got = RunLocally(MakeJob(8, 6), GetParam(), sync);
-    const RunResult want = RunLocally(MakeJob(8, 6), 1, whole);
+    const RunResult got = RunLocally(StepsJob(8, 6), GetParam(), sync);
+    const RunResult want = RunLocally(StepsJob(8, 6), 1, whole);
     ASSERT_TRUE(got.status.ok()) << got.status;
     ASSERT_TRUE(want.status.ok()) << want.status;
     for (const auto& [name, value] : want.replicas[0]) {
@@ -214,7 +207,7 @@ TEST_P(Collectives, SyncBatchNormEqualsBatchNormOverTheGlobalBatch) {
 
 TEST_P(Collectives, SyncBatchNormRefusesOneValueInAll) {
   const RunResult run =
-      RunLocally(MakeJob(1, 2), GetParam(), [](TestProgram& p) { Images(p, true, {5}, 3); });
+      RunLocally(StepsJob(1, 2), GetParam(), [](TestProgram& p) { Images(p, true, {5}, 3); });
   EXPECT_EQ(ExitCodeOf(run.status), ExitCode::kProgramFailed);
   EXPECT_THAT(std::string(Message(run.status)),
               HasSubstr("SyncBatchNorm got one value for each channel from all replicas together, "

@@ -12,6 +12,7 @@
 
 #include "tests/unit/train/step/cycle_gan.h"
 #include "tests/unit/train/step/cycle_gan_reference.h"
+#include "tests/unit/train/step/steps_job.h"
 
 namespace muster {
 namespace {
@@ -25,16 +26,8 @@ using ::testing::Pair;
 using testing::RunLocally;
 using testing::RunResult;
 using testing::SquaredError;
+using testing::StepsJob;
 using testing::TestProgram;
-
-Job MakeJob(int64_t batch, int64_t steps) {
-  Job job;
-  job.program = "test";
-  job.global_batch_size = batch;
-  job.max_steps = steps;
-  job.epochs = 100;
-  return job;
-}
 
 void Together(TestProgram& p) {
   p.on_build = CycleGan::Build;
@@ -57,7 +50,7 @@ class Objectives : public ::testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Replicas, Objectives, ::testing::Values(1, 2, 3));
 
 TEST_P(Objectives, FourOptimizersHavePythonsGradients) {
-  Job job = MakeJob(CycleGan::kBatch, 1);
+  Job job = StepsJob(CycleGan::kBatch, 1);
   job.optimizer = "sgd";  // of all: p <- p - gradient
   job.learning_rate = 1.0;
   const RunResult run = RunLocally(job, GetParam(), Together);
@@ -70,7 +63,7 @@ TEST_P(Objectives, FourOptimizersHavePythonsGradients) {
 
 TEST_P(Objectives, FourOptimizersTogetherEqualPythonAfterTwentySteps) {
   for (const int64_t accumulate : {1, 3}) {
-    Job job = MakeJob(CycleGan::kBatch, CycleGan::kSteps);
+    Job job = StepsJob(CycleGan::kBatch, CycleGan::kSteps);
     job.accumulate_steps = accumulate;
     ExpectEqual(RunLocally(job, GetParam(), Together), testing::kCycleGanTogether, 1e-5);
   }
@@ -78,7 +71,7 @@ TEST_P(Objectives, FourOptimizersTogetherEqualPythonAfterTwentySteps) {
 
 TEST_P(Objectives, FourOptimizersInTurnEqualThatOrderInPython) {
   const RunResult run =
-      RunLocally(MakeJob(CycleGan::kBatch, CycleGan::kSteps), GetParam(), [](TestProgram& p) {
+      RunLocally(StepsJob(CycleGan::kBatch, CycleGan::kSteps), GetParam(), [](TestProgram& p) {
         p.on_build = CycleGan::Build;
         p.on_step = [](TestProgram& self, Step& step, const data::Batch& batch) {
           for (const char* name : {"g", "f", "x", "y"})
@@ -89,7 +82,7 @@ TEST_P(Objectives, FourOptimizersInTurnEqualThatOrderInPython) {
 }
 
 TEST_P(Objectives, EveryMicroBatchMinimizesForTheSameOptimizers) {
-  Job job = MakeJob(CycleGan::kBatch, 2);
+  Job job = StepsJob(CycleGan::kBatch, 2);
   job.accumulate_steps = 2;
   const RunResult run = RunLocally(job, GetParam(), [](TestProgram& p) {
     p.on_build = CycleGan::Build;
@@ -109,7 +102,7 @@ TEST_P(Objectives, EveryMicroBatchMinimizesForTheSameOptimizers) {
 TEST_P(Objectives, OneCallForAllNeedsNoCopyAndRunsEachStepOnce) {
   const auto calls = [](int replicas, bool together) {
     std::atomic<int> bodies = 0;
-    const RunResult run = RunLocally(MakeJob(CycleGan::kBatch, 4), replicas, [&](TestProgram& p) {
+    const RunResult run = RunLocally(StepsJob(CycleGan::kBatch, 4), replicas, [&](TestProgram& p) {
       p.on_build = CycleGan::Build;
       p.on_step = [&](TestProgram& self, Step& step, const data::Batch& batch) {
         ++bodies;
@@ -151,17 +144,17 @@ TEST_P(Objectives, NothingChangesBeforeTheCommitAndAFailureLeavesNoTrace) {
       };
     };
   };
-  const RunResult failed = RunLocally(MakeJob(CycleGan::kBatch, 5), GetParam(), failing(3));
+  const RunResult failed = RunLocally(StepsJob(CycleGan::kBatch, 5), GetParam(), failing(3));
   EXPECT_THAT(std::string(Message(failed.status)), HasSubstr("in the middle"));
-  const RunResult two = RunLocally(MakeJob(CycleGan::kBatch, 2), GetParam(), failing(0));
-  const RunResult one = RunLocally(MakeJob(CycleGan::kBatch, 1), GetParam(), failing(0));
+  const RunResult two = RunLocally(StepsJob(CycleGan::kBatch, 2), GetParam(), failing(0));
+  const RunResult one = RunLocally(StepsJob(CycleGan::kBatch, 1), GetParam(), failing(0));
   ExpectWhole(failed, one, two, failed.replicas.size() - 1);
 }
 
 // A second minimize() that differentiates through what the first one changed.
 TEST_P(Objectives, ALossFromBeforeAnUpdateIsRefusedWithTheMend) {
   for (const std::string rule : {"adam", "sgd", "rmsprop", "adagrad"}) {
-    Job job = MakeJob(CycleGan::kBatch, 2);
+    Job job = StepsJob(CycleGan::kBatch, 2);
     job.optimizer = rule;
     const RunResult run = RunLocally(job, GetParam(), [](TestProgram& p) {
       p.on_build = CycleGan::Build;
@@ -183,7 +176,7 @@ TEST_P(Objectives, ALossFromBeforeAnUpdateIsRefusedWithTheMend) {
 TEST_P(Objectives, LossesOfOneOptimizerAddUp) {
   const at::Tensor x = CycleGan::Numbers({12, 2}, 0), y = CycleGan::Numbers({12}, 500);
   const auto run = [&](bool split) {
-    return RunLocally(MakeJob(12, 3), GetParam(), [&, split](TestProgram& p) {
+    return RunLocally(StepsJob(12, 3), GetParam(), [&, split](TestProgram& p) {
       LeastSquares(p, x, y);
       p.on_step = [split](TestProgram& self, Step& step, const data::Batch& batch) {
         const at::Tensor loss = SquaredError(self, batch);
@@ -204,7 +197,7 @@ TEST_P(Objectives, LossesOfOneOptimizerAddUp) {
 
 TEST_P(Objectives, ExtraLossesBelongToTheOptimizerThatTheyName) {
   const auto run = [&](bool with_handle) {
-    Job job = MakeJob(CycleGan::kBatch, 1);
+    Job job = StepsJob(CycleGan::kBatch, 1);
     job.optimizer = "sgd";
     job.learning_rate = 1.0;
     return RunLocally(job, GetParam(), [&, with_handle](TestProgram& p) {
@@ -230,7 +223,7 @@ TEST_P(Objectives, ExtraLossesBelongToTheOptimizerThatTheyName) {
                 "it is, as in regularize(loss, optimizer)"));
   const RunResult got = run(true);
   ASSERT_TRUE(got.status.ok()) << got.status;
-  Job job = MakeJob(CycleGan::kBatch, 1);
+  Job job = StepsJob(CycleGan::kBatch, 1);
   job.optimizer = "sgd";
   job.learning_rate = 1.0;
   const RunResult plain = RunLocally(job, 1, Together);
@@ -246,7 +239,7 @@ TEST_P(Objectives, ExtraLossesBelongToTheOptimizerThatTheyName) {
 TEST(Objective, WhatCannotBeMeantIsRefused) {
   const at::Tensor x = at::ones({6, 2}), y = at::ones({6});
   const auto error_of = [&](std::function<void(TestProgram&, Step&, const data::Batch&)> body) {
-    const RunResult run = RunLocally(MakeJob(6, 1), 1, [&](TestProgram& p) {
+    const RunResult run = RunLocally(StepsJob(6, 1), 1, [&](TestProgram& p) {
       LeastSquares(p, x, y);
       p.on_step = body;
     });
@@ -279,7 +272,7 @@ TEST(Objective, WhatCannotBeMeantIsRefused) {
 }
 
 TEST_P(Objectives, RatesAndNormsOfEachOptimizerAreReported) {
-  Job job = MakeJob(CycleGan::kBatch, 4);
+  Job job = StepsJob(CycleGan::kBatch, 4);
   job.optimizer = "sgd";
   job.learning_rate = {{"g", 0.0}, {"f", 0.0}, {"x", 0.25}, {"y", 0.0}};
   job.summary.every_steps = 2;
@@ -306,7 +299,7 @@ TEST_P(Objectives, ParametersWithoutAGradientAreNamedOnce) {
   std::ostringstream said;
   const auto sink = std::make_shared<spdlog::sinks::ostream_sink_mt>(said);
   spdlog::default_logger()->sinks().push_back(sink);
-  const RunResult run = RunLocally(MakeJob(6, 3), GetParam(), [&](TestProgram& p) {
+  const RunResult run = RunLocally(StepsJob(6, 3), GetParam(), [&](TestProgram& p) {
     LeastSquares(p, at::ones({6, 2}), at::ones({6}));
     p.on_step = [](TestProgram& self, Step& step, const data::Batch& batch) {
       step.minimize(self.optimizers["sgd"],
@@ -327,7 +320,7 @@ TEST_P(Objectives, ParametersWithoutAGradientAreNamedOnce) {
 TEST_P(Objectives, BackwardRunsOutsideOfAutocast) {
   const at::Tensor x = CycleGan::Numbers({6, 2}, 0), y = CycleGan::Numbers({6}, 500);
   const auto run = [&](Precision precision) {
-    Job job = MakeJob(6, 1);
+    Job job = StepsJob(6, 1);
     job.precision = precision;
     job.learning_rate = 1.0;
     return RunLocally(job, GetParam(), [&](TestProgram& p) {
@@ -351,7 +344,7 @@ TEST_P(Objectives, BackwardRunsOutsideOfAutocast) {
 
 // One overflow among several losses: no update at all, and the scale halves once.
 TEST_P(Objectives, AnOverflowOfOneLossSkipsTheWholeStep) {
-  Job job = MakeJob(CycleGan::kBatch, 3);
+  Job job = StepsJob(CycleGan::kBatch, 3);
   job.precision = Precision::kFloat16;
   const auto body = [](bool overflow) {
     return [overflow](TestProgram& p) {
@@ -378,7 +371,7 @@ TEST_P(Objectives, AnOverflowOfOneLossSkipsTheWholeStep) {
 
 TEST(Objective, AnAbortedReductionLeavesEverythingAsItWas) {
   std::vector<collective::Communicator*> communicators;
-  testing::RunOptions options{MakeJob(CycleGan::kBatch, 4),
+  testing::RunOptions options{StepsJob(CycleGan::kBatch, 4),
                               std::vector<c10::Device>(3, c10::Device(at::kCPU)), nullptr};
   options.on_generation = [&](Generation& generation) {
     for (auto& communicator : generation.replicas) communicators.push_back(communicator.get());
@@ -392,8 +385,8 @@ TEST(Objective, AnAbortedReductionLeavesEverythingAsItWas) {
     };
   });
   EXPECT_EQ(ExitCodeOf(aborted.status), ExitCode::kRetryable);
-  const RunResult two = RunLocally(MakeJob(CycleGan::kBatch, 2), 3, Together);
-  ExpectWhole(aborted, RunLocally(MakeJob(CycleGan::kBatch, 1), 3, Together), two, 0);
+  const RunResult two = RunLocally(StepsJob(CycleGan::kBatch, 2), 3, Together);
+  ExpectWhole(aborted, RunLocally(StepsJob(CycleGan::kBatch, 1), 3, Together), two, 0);
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 namespace muster {
 namespace {
 
+using testing::Data;
 using ::testing::DoubleNear;
 using ::testing::HasSubstr;
 using testing::LeastSquares;
@@ -26,9 +27,6 @@ Job MakeJob(int64_t batch, int64_t steps) {
   return job;
 }
 
-struct Data {
-  at::Tensor x, y;
-};
 Data MakeData(int64_t n) {
   at::manual_seed(7);
   const at::Tensor x = at::randn({n, 2});

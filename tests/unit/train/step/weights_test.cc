@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 
 #include "muster/metrics.h"
+#include "tests/unit/train/step/steps_job.h"
 #include "tests/unit/train/test_program.h"
 
 namespace muster {
@@ -12,6 +13,7 @@ namespace {
 using ::testing::HasSubstr;
 using testing::RunLocally;
 using testing::RunResult;
+using testing::StepsJob;
 using testing::Tensors2;
 using testing::TestProgram;
 
@@ -31,15 +33,6 @@ Sequences MakeSequences() {
     s.y[i].narrow(0, length, kTokens - length).fill_(std::nan(""));
   }
   return s;
-}
-
-Job MakeJob(int64_t steps) {
-  Job job;
-  job.program = "test";
-  job.global_batch_size = kBatch;
-  job.max_steps = steps;
-  job.epochs = 100;
-  return job;
 }
 
 at::Tensor TokenLosses(TestProgram& self, const at::Tensor& x, const at::Tensor& y) {
@@ -107,7 +100,7 @@ TEST_P(Weights, PaddedSequencesAverageOverTheTokensOfTheGlobalBatch) {
   const Sequences s = MakeSequences();
   const Reference want = ByFormula(s, 8);
   for (const int64_t accumulate : {1, 2, 3}) {
-    Job job = MakeJob(8);
+    Job job = StepsJob(kBatch, 8);
     job.accumulate_steps = accumulate;
     const RunResult run = RunLocally(job, GetParam(), [&](TestProgram& p) { Tokens(p, s); });
     ASSERT_TRUE(run.status.ok()) << run.status;
@@ -125,7 +118,8 @@ TEST_P(Weights, PaddedSequencesAverageOverTheTokensOfTheGlobalBatch) {
 
 TEST_P(Weights, OfAPassAreOverItsTokens) {
   const Sequences s = MakeSequences();
-  const RunResult run = RunLocally(MakeJob(3), GetParam(), [&](TestProgram& p) { Tokens(p, s); });
+  const RunResult run =
+      RunLocally(StepsJob(kBatch, 3), GetParam(), [&](TestProgram& p) { Tokens(p, s); });
   ASSERT_TRUE(run.status.ok()) << run.status;
   const EpochReport* pass = run.recorder.Find("validation", 0);
   ASSERT_NE(pass, nullptr);
@@ -139,7 +133,8 @@ TEST_P(Weights, OfAPassAreOverItsTokens) {
 
 TEST_P(Weights, OfReportedValuesCountInTheMeansOfAnEpochAndAPass) {
   const Sequences s = MakeSequences();
-  const RunResult run = RunLocally(MakeJob(6), GetParam(), [&](TestProgram& p) { Tokens(p, s); });
+  const RunResult run =
+      RunLocally(StepsJob(kBatch, 6), GetParam(), [&](TestProgram& p) { Tokens(p, s); });
   ASSERT_TRUE(run.status.ok()) << run.status;
   const at::Tensor y = s.y.to(at::kDouble).index({s.mask.to(at::kBool)});
   for (const std::string split : {"train", "validation"}) {
@@ -155,7 +150,7 @@ TEST_P(Weights, OfReportedValuesCountInTheMeansOfAnEpochAndAPass) {
 // Nobody has to call loss() for no example.
 TEST_P(Weights, OfAPassCountWhereAReplicaHasNoExample) {
   const Sequences s = MakeSequences();
-  const RunResult run = RunLocally(MakeJob(3), GetParam(), [&](TestProgram& p) {
+  const RunResult run = RunLocally(StepsJob(kBatch, 3), GetParam(), [&](TestProgram& p) {
     Tokens(p, s);
     p.on_eval = [](TestProgram&, Evaluation& evaluation, const data::Batch& batch) {
       if (batch[1].size(0) == 0) return;
@@ -176,7 +171,7 @@ TEST_P(Weights, OfAPassCountWhereAReplicaHasNoExample) {
 TEST(Reported, WeightsAndDictionariesAreChecked) {
   const Sequences s = MakeSequences();
   const auto refused = [&](const std::function<void(Evaluation&, const data::Batch&)>& eval) {
-    const RunResult run = RunLocally(MakeJob(3), 1, [&](TestProgram& p) {
+    const RunResult run = RunLocally(StepsJob(kBatch, 3), 1, [&](TestProgram& p) {
       Tokens(p, s);
       p.on_eval = [&](TestProgram&, Evaluation& evaluation, const data::Batch& batch) {
         eval(evaluation, batch);
@@ -199,7 +194,7 @@ TEST_P(Weights, OtherReductionsDivideAsDocumented) {
   at::manual_seed(3);
   const at::Tensor x = at::randn({7, kFeatures}), y = at::randn({7}), w = at::rand({7});
   const auto gradient_of = [&](LossReduction reduction, int64_t accumulate, int replicas) {
-    Job job = MakeJob(1);
+    Job job = StepsJob(kBatch, 1);
     job.global_batch_size = 8;  // one more than there are
     job.loss_reduction = reduction;
     job.learning_rate = 1.0;
@@ -240,7 +235,7 @@ TEST_P(Weights, ThatAreAllZeroGiveNoGradientAndNoNan) {
   Sequences s = MakeSequences();
   s.y.fill_(std::nan(""));
   for (const int64_t accumulate : {1, 2}) {
-    Job job = MakeJob(2);
+    Job job = StepsJob(kBatch, 2);
     job.accumulate_steps = accumulate;
     const RunResult run = RunLocally(job, GetParam(), [&](TestProgram& p) { Tokens(p, s); });
     ASSERT_TRUE(run.status.ok()) << run.status;
@@ -255,7 +250,7 @@ TEST_P(Weights, OfSeveralLossesAreDividedEachByTheirOwnSum) {
   at::manual_seed(5);
   const at::Tensor x = at::randn({9, kFeatures}), y = at::randn({9}), w = at::rand({9});
   for (const int64_t accumulate : {1, 3}) {
-    Job job = MakeJob(1);
+    Job job = StepsJob(kBatch, 1);
     job.global_batch_size = 9;
     job.accumulate_steps = accumulate;
     const RunResult run = RunLocally(job, GetParam(), [&](TestProgram& p) {
@@ -290,7 +285,7 @@ TEST(Weight, WhatDoesNotFitIsRefused) {
   const Sequences s = MakeSequences();
   const auto error_of = [&](int64_t accumulate,
                             std::function<void(TestProgram&, Step&, const data::Batch&)> body) {
-    Job job = MakeJob(1);
+    Job job = StepsJob(kBatch, 1);
     job.accumulate_steps = accumulate;
     const RunResult run = RunLocally(job, 1, [&](TestProgram& p) {
       Tokens(p, s);
