@@ -13,7 +13,7 @@ namespace muster::chief {
 namespace {
 
 constexpr int kServers = 3;
-constexpr Duration kRejoin = std::chrono::hours(1);  // nobody waits in vain for so long
+constexpr Duration kLongAway = std::chrono::hours(1);  // nobody waits in vain for so long
 
 // What a ps task does with its views, and primaries with their backups.
 struct Process {
@@ -57,7 +57,7 @@ class Cluster {
   Cluster(int seed, int copies, bool kills)
       : random_(seed), kills_(kills), servers_(kServers), processes_(kServers) {
     servers_.SetCopies(copies);
-    servers_.SetPatience(std::chrono::seconds(10), kRejoin);
+    servers_.SetPatience(std::chrono::seconds(10), kLongAway);
     for (int task = 0; task < kServers; ++task) Replace(task);
     for (int task = 0; task < kServers; ++task) Join(task);
     Restore();

@@ -10,7 +10,7 @@ namespace {
 using Kind = ServerCall::Kind;
 using Targets = std::vector<std::pair<int, int>>;
 
-constexpr Duration kRejoin = std::chrono::seconds(100);
+constexpr Duration kMayBeAway = std::chrono::seconds(100);
 
 AdmittedMember Process(int task, uint64_t incarnation) {
   AdmittedMember member;
@@ -24,7 +24,7 @@ class ShardServersTest : public ::testing::Test {
  protected:
   ShardServersTest() : servers_(2) {
     servers_.SetCopies(2);
-    servers_.SetPatience(std::chrono::seconds(10), kRejoin);
+    servers_.SetPatience(std::chrono::seconds(10), kMayBeAway);
     servers_.SetRecord("first");
     for (int task = 0; task < 2; ++task) Join(task, 10 + task);
     servers_.Restored(servers_.TakeUnserved(now_));
@@ -131,14 +131,14 @@ TEST_F(ShardServersTest, AProcessThatComesBackWithAShardThatNobodyServesHasItAga
   Lose(0);
   EXPECT_EQ(servers_.placements()[0].primary, -1);
   EXPECT_EQ(servers_.awaited()[0], (Holders{{0, 10}, {1, 11}}));
-  now_ += kRejoin - std::chrono::seconds(1);
+  now_ += kMayBeAway - std::chrono::seconds(1);
   EXPECT_TRUE(servers_.TakeUnserved(now_).empty());
   Join(1, 11, {0, 1});
   EXPECT_EQ(servers_.placements()[0], (ShardPlacement{1, -1, false}));
   EXPECT_EQ(servers_.placements()[1], (ShardPlacement{1, -1, false}));
   Join(0, 10, {0, 1});
   EXPECT_EQ(servers_.placements()[0], (ShardPlacement{1, 0, false}));
-  EXPECT_TRUE(servers_.TakeUnserved(now_ + kRejoin).empty()) << "all are served";
+  EXPECT_TRUE(servers_.TakeUnserved(now_ + kMayBeAway).empty()) << "all are served";
 }
 
 TEST_F(ShardServersTest, AShardIsRestoredOnceNobodyWhoHoldsItCanComeBack) {
@@ -156,7 +156,7 @@ TEST_F(ShardServersTest, AShardIsRestoredOnceNobodyWhoHoldsItHasComeBackInTime) 
   Lose(0);
   Lose(1);
   Join(1, 21);
-  now_ += kRejoin;
+  now_ += kMayBeAway;
   EXPECT_EQ(servers_.TakeUnserved(now_), (Targets{{0, 1}, {1, 1}}));
   Join(0, 10, {0, 1});
   EXPECT_EQ(servers_.placements()[0].primary, -1) << "the shards are being filled by now";
