@@ -28,7 +28,7 @@ Each target installs and builds what it needs.
   make build             build the programs and the tests
   make test              build and run all tests
   make test-unit         build and run the unit tests that take no seconds each, or one: UNIT_TEST=director_test
-  make test-asan         the same with AddressSanitizer and UndefinedBehaviorSanitizer
+  make test-asan         those that need no LibTorch, and train_test, with AddressSanitizer and UndefinedBehaviorSanitizer
   make fuzz              fuzz each parser of untrusted bytes for ten minutes: MINUTES=, TARGETS=
   make soak              disturb training at random, 40 minutes: SEED=
   make nightly           sanitizers, debug, no LibTorch, soak, fuzzing, coverage: hours; MINUTES=, STEPS=
@@ -126,16 +126,18 @@ test: build
 
 # Without the cases that wait for seconds by nature (docs/testing.md#labels). More than two for each core: they wait most of the time.
 UNIT_TEST ?=
-.PHONY: test-unit
-test-unit: bootstrap-test $(BUILD)/tests/CTestTestfile.cmake
+.PHONY: build-unit test-unit
+build-unit: bootstrap-test $(BUILD)/tests/CTestTestfile.cmake
 	@$(COMPILE) --target $(or $(UNIT_TEST),unit_tests)
-	@ctest --test-dir $(BUILD) -L '^unit$$' -LE '^slow$$' $(UNIT_TEST:%=-R '^unit[.]%([.]|$$)') -j$(shell expr 2 \* $(JOBS) + 1) --output-on-failure
+
+test-unit: build-unit
+	@ctest --test-dir $(BUILD) --no-tests=error -L '^unit$$' -LE '^slow$$' $(UNIT_TEST:%=-R '^unit[.]%([.]|$$)') -j$(shell expr 2 \* $(JOBS) + 1) --output-on-failure
 
 # Errors of memory and undefined behaviour: the unit tests that need no LibTorch, and one that does.
-.PHONY: test-asan
-test-asan:
-	@$(MAKE) --no-print-directory test-unit PRESET=asan_torch UNIT_TEST=train_test
-	@$(MAKE) --no-print-directory test-unit PRESET=asan
+.PHONY: build-asan test-asan
+build-asan test-asan: %-asan:
+	@$(MAKE) --no-print-directory $*-unit PRESET=asan_torch UNIT_TEST=train_test
+	@$(MAKE) --no-print-directory $*-unit PRESET=asan
 
 # Each parser of what comes from outside, for so many minutes (docs/fuzzing.md). All are run, also where one finds something.
 MINUTES ?= 10

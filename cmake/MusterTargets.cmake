@@ -131,7 +131,7 @@ endfunction()
 
 # muster_unity_build(COUNT TARGET...): the compiler gets COUNT sources of these targets as one unit, reads their headers once and
 # instantiates their templates once. They share an unnamed namespace. CMake leaves out sources with options of their own.
-option(MUSTER_UNITY_BUILD "Compile several sources of a library as one unit; OFF: each by itself, for tools that read compile_commands.json" ON)
+option(MUSTER_UNITY_BUILD "Compile several sources of a library or test as one unit; OFF: each by itself, for tools that read compile_commands.json" ON)
 function(muster_unity_build count)
   if(MUSTER_UNITY_BUILD)
     set_target_properties(${ARGN} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${count})

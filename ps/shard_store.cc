@@ -38,7 +38,7 @@ struct Held {
   bool filled ABSL_GUARDED_BY(mu) = false;
   std::atomic<int64_t> applied = 0;  // Updates applied on this server.
   ChunkState state ABSL_GUARDED_BY(mu);
-  // The results of FreezeDense that Read has not returned, until the chunk changes.
+  // The results of FreezeDense for which Read was not called, until the chunk changes.
   mutable std::vector<std::shared_ptr<ShardStore::FrozenChunk>> frozen ABSL_GUARDED_BY(mu);
   // The rows of a chunk of a table. `state` then has neither parameters nor slots.
   std::shared_ptr<EmbeddingTable> rows ABSL_GUARDED_BY(mu);

@@ -25,8 +25,8 @@ EvaluationPass::EvaluationPass(const Options& options)
 }
 
 int EvaluationPass::Find(int64_t id) const {
-  const int64_t index = id - first_id_;
-  return index >= 0 && index < static_cast<int64_t>(parts_.size()) ? static_cast<int>(index) : -1;
+  if (id < first_id_ || id - first_id_ >= static_cast<int64_t>(parts_.size())) return -1;
+  return static_cast<int>(id - first_id_);
 }
 
 bool EvaluationPass::Holds(int worker, int64_t id) const {

@@ -18,10 +18,10 @@ bool LeaseTable::NoneLeft() const {
 }
 
 bool LeaseTable::Has(int64_t id) const {
-  if (id < 1 || id >= kEndOfLeaseIds || (id - 1) / batches_per_epoch() >= options_.epochs)
-    return false;
-  return id < next_id_ || !options_.max_steps ||
-         completed_ + open() + (id - next_id_) < *options_.max_steps;
+  if (id < 1 || id >= kEndOfLeaseIds) return false;
+  if (id < next_id_) return true;  // Also beyond the limits, if the job has lower ones by now.
+  return (id - 1) / batches_per_epoch() < options_.epochs &&
+         (!options_.max_steps || completed_ + open() + (id - next_id_) < *options_.max_steps);
 }
 
 // Leases end at multiples of the batch size. If a run resumes at another offset, because the batch

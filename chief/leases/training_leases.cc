@@ -128,7 +128,7 @@ bool TrainingLeases::Offer(const proto::NextRequest& request, proto::NextReply* 
   return true;
 }
 
-// ---- What training has come to
+// ---- Progress
 
 std::vector<CompletedStep> TrainingLeases::TakeCompleted() {
   std::vector<CompletedStep> all(std::make_move_iterator(completed_.begin()),

@@ -19,10 +19,12 @@ def check(entry):
 
 
 def main():
-    entries = json.loads((pathlib.Path(sys.argv[1]) / "compile_commands.json").read_text())
+    entries = list(thread_safety.separate(json.loads((pathlib.Path(sys.argv[1]) / "compile_commands.json").read_text())))
     wanted = {str(pathlib.Path(name).resolve()) for name in sys.argv[2:]}
     # A source in two targets once.
     chosen = list({e["file"]: e for e in entries if e["file"] in wanted or not wanted and "/generated/" not in e["file"]}.values())
+    for name in sorted(wanted - {e["file"] for e in chosen}):
+        print(f"{name}: the build does not compile it")
     failed = 0
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         for file, code, text in pool.map(check, chosen):

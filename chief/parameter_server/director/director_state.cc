@@ -89,7 +89,7 @@ absl::Status DirectorState::Adopt(const ChiefRecord& record, const WorkTable::Op
   // The record's workers may have completed work that the record does not have, even if they have
   // not connected yet. Workers that another process has replaced are lost.
   for (const auto& [index, incarnation] : record.workers)
-    if (tell) table_->SetWorker(index, incarnation, /*told=*/true);
+    if (tell) table_->SetWorker(index, incarnation, /*returning=*/true);
   for (const bool again : {true, false})
     for (const auto& [index, member] : workers_)
       if (member.again == again) table_->SetWorker(index, member.incarnation, tell && again);
@@ -128,7 +128,7 @@ void DirectorState::Admit(const AdmittedMember& member) {
 void DirectorState::SetWorker(int index, const AdmittedMember& member) {
   const bool other_past =
       servers_reset_ && member.again && !table_->HasSeen(index, member.incarnation);
-  table_->SetWorker(index, member.incarnation, /*told=*/false);
+  table_->SetWorker(index, member.incarnation, /*returning=*/false);
   if (other_past) table_->InvalidateWork(index);
 }
 

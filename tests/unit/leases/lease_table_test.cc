@@ -231,6 +231,10 @@ TEST(LeaseTable, AnIdThatTheRunDoesNotHaveChangesNothing) {
   few.max_steps = 2;
   EXPECT_TRUE(LeaseTable::FromRecord(few, limited.ToRecord()).Reach(6))
       << "what was given out before the limit was lowered";
+  LeaseTable::Options less = options;
+  less.epochs = 1;
+  EXPECT_TRUE(LeaseTable::FromRecord(less, LeaseTable::RecordAt(options, 2, 0, 6, 50)).Reach(6));
+  EXPECT_FALSE(LeaseTable::FromRecord(less, LeaseTable::RecordAt(options, 2, 0, 6, 50)).Reach(7));
 
   LeaseTable::Options endless{.examples = 10, .batch = 10, .epochs = INT64_MAX};
   const auto far = LeaseTable::RecordAt(endless, kEndOfLeaseIds - 1, 0, 0, 0);

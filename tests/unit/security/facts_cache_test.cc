@@ -4,12 +4,14 @@
 
 #include <string>
 
+#include "tests/unit/security/cluster.h"
+
 namespace muster::security {
 namespace {
 
 std::string CertificateOf(const std::string& task) {
   static const absl::StatusOr<Authority> authority = Authority::Random();
-  return authority->Issue(UriOf({"0123456789abcdef", task}), {"host.example"})->certificate;
+  return authority->Issue(UriOf({kCluster, task}), {"host.example"})->certificate;
 }
 
 TEST(FactsCache, ReturnsTheFactsOfEachCertificate) {
