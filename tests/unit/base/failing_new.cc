@@ -54,5 +54,9 @@ void* operator new(size_t size) {
   if (memory == nullptr) throw std::bad_alloc();
   return memory;
 }
+// Of libstdc++ it calls the one above, of a sanitizer it does not.
+void* operator new(size_t size, const std::nothrow_t&) noexcept {
+  return muster::testing::FailsNow(size) ? nullptr : std::malloc(std::max<size_t>(size, 1));
+}
 void operator delete(void* memory) noexcept { std::free(memory); }
 void operator delete(void* memory, size_t) noexcept { std::free(memory); }

@@ -25,8 +25,9 @@ JobData Parse(const std::string& json) {
 const DataSplit& Train(const JobData& data) { return SplitOf(data, Split::kTrain); }
 
 TEST(JobData, AbsentItIsTheProgramsOwn) {
-  for (const DataSplit& split : *data::ParseJobData(nullptr))
-    EXPECT_EQ(split.kind, DataSplit::Kind::kProgram);
+  const auto data = data::ParseJobData(nullptr);
+  ASSERT_TRUE(data.ok()) << data.status();
+  for (const DataSplit& split : *data) EXPECT_EQ(split.kind, DataSplit::Kind::kProgram);
 }
 
 TEST(JobData, ReplacesTheProgramsSplitsButThoseItKeeps) {
