@@ -88,8 +88,10 @@ TEST_F(ArchiveTest, IsUnpackedOnceInAFolderOfItsContent) {
 
 TEST_F(ArchiveTest, WhatEarlierLaunchesCopiedIsRemovedWhenItIsUnused) {
   const fs::path hosts = folder_ + "/cache it/muster/hosts";
-  const auto copy = [&](const std::string& content) {
+  // The archive has the times of files.
+  const auto copy = [&, now = fs::file_time_type::clock::now()](const std::string& content) {
     std::ofstream("data/x") << content;
+    fs::last_write_time("data/x", now);
     const auto archive = MakeArchive({"data"}, signals_);
     EXPECT_TRUE(archive.ok()) << archive.status();
     EXPECT_EQ(Shell(UnpackOnceCommand(archive->digest), *archive), 0);

@@ -342,9 +342,11 @@ TEST_F(Launch, KillsAndNamesWhoIgnoresTheEnd) {
 TEST_F(Launch, ReportsAKilledWorkerAndTheChiefsVerdict) {
   // The chief's own way of learning of the loss is not the launcher's business: it hangs here.
   Script("chief-0", "on 15 143\nout ready\nwait");
-  Script("worker-0", "kill 9");
+  Script("worker-0", "pid\nwait");
   Start({"--workers", "1", "--verdict-timeout", "0.1"});
-  EXPECT_EQ(Finish(), 137);
+  AwaitLine("[chief 0] ready");
+  kill(PidOf("[worker 0]"), SIGKILL);
+  EXPECT_EQ(Finish(), 137) << Text();
   EXPECT_THAT(err_, Contains("muster: worker 0 was killed by SIGKILL"));
   EXPECT_THAT(Text(), HasSubstr("chief 0 reached no verdict within 0.1 s: stopping all"));
 }
