@@ -48,15 +48,14 @@ bool FailingNew::failed() const { return left.load() <= 0; }
 
 }  // namespace muster::testing
 
-void* operator new(size_t size) {
-  void* const memory =
-      muster::testing::FailsNow(size) ? nullptr : std::malloc(std::max<size_t>(size, 1));
-  if (memory == nullptr) throw std::bad_alloc();
-  return memory;
-}
-// Of libstdc++ it calls the one above, of a sanitizer it does not.
+// A sanitizer would otherwise replace this form with its own, whose memory std::free must not get.
 void* operator new(size_t size, const std::nothrow_t&) noexcept {
   return muster::testing::FailsNow(size) ? nullptr : std::malloc(std::max<size_t>(size, 1));
+}
+void* operator new(size_t size) {
+  void* const memory = operator new(size, std::nothrow);
+  if (memory == nullptr) throw std::bad_alloc();
+  return memory;
 }
 void operator delete(void* memory) noexcept { std::free(memory); }
 void operator delete(void* memory, size_t) noexcept { std::free(memory); }
