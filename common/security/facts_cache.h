@@ -1,5 +1,5 @@
-// Remembers the facts of certificates. A server needs the facts of the caller's certificate for
-// each call, and OpenSSL takes a tenth of a millisecond to parse one.
+// A cache of the facts of certificates. A server needs the facts of the caller's certificate for
+// each call, and OpenSSL would otherwise parse the certificate for each.
 #pragma once
 
 #include <string>

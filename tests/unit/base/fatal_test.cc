@@ -15,7 +15,7 @@ TEST(FatalDeathTest, AFatalSignalIsNamedAndTakesItsCourse) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_EXIT(
       {
-        signal(SIGSEGV, SIG_DFL);  // A sanitizer handles it.
+        signal(SIGSEGV, SIG_DFL);  // Removes a sanitizer's handler.
         NameFatalSignals("worker 1");
         raise(SIGSEGV);
       },

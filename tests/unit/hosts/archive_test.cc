@@ -88,7 +88,7 @@ TEST_F(ArchiveTest, IsUnpackedOnceInAFolderOfItsContent) {
 
 TEST_F(ArchiveTest, WhatEarlierLaunchesCopiedIsRemovedWhenItIsUnused) {
   const fs::path hosts = folder_ + "/cache it/muster/hosts";
-  // The archive has the times of files.
+  // An archive contains the times of its files, so the digest depends on them.
   const auto copy = [&, now = fs::file_time_type::clock::now()](const std::string& content) {
     std::ofstream("data/x") << content;
     fs::last_write_time("data/x", now);

@@ -96,7 +96,7 @@ TEST(TrainingLeases, ALeaseSaysWhatIsTrainedWithWhat) {
     EXPECT_EQ(leases[i].training().epoch(), 0);
     EXPECT_FALSE(leases[i].training().wait());
     EXPECT_EQ(leases[i].training().learning_rates().at("adam"), 0.25);
-    EXPECT_FALSE(leases[i].summary()) << "nobody wants any";
+    EXPECT_FALSE(leases[i].summary()) << "no summary is due";
   }
   for (int i = 0; i < 3; ++i) table.Take(0, Done(i + 1));
   table.SetRates({{"adam", 0.125}});
@@ -224,7 +224,7 @@ TEST(TrainingLeases, ALeaseCountsOnceAndOnlyForItsHolder) {
   OneOffered(&table, Request(0));
   OneOffered(&table, Request(1));
   table.Take(1, Done(1));  // of worker 0
-  table.Take(0, Done(3));  // given to nobody
+  table.Take(0, Done(3));  // not given out
   table.Take(0, Done(0));
   EXPECT_FALSE(table.has_completed());
   EXPECT_TRUE(table.TakeCompleted().empty());
@@ -261,7 +261,7 @@ TEST(TrainingLeases, ACompletedLeaseIsAChangeIfSomebodyMayHaveWaitedForIt) {
   table.Take(0, Done(1));
   EXPECT_EQ(table.changes(), before) << "worker 1 is as slow as before";
   table.Take(1, Done(3));
-  EXPECT_GT(table.changes(), before) << "nobody is at 0 now";
+  EXPECT_GT(table.changes(), before) << "no worker is at 0 now";
   before = table.changes();
   table.Lose(1, false);
   table.Join(1);
@@ -290,7 +290,7 @@ TEST(TrainingLeases, APushToAShardThatWentBackIsLost) {
   EXPECT_EQ(table.ledger().Restore(1, 4, 2, /*steps=*/4), 1) << "the step that it resumed from";
   table.Take(0, done(6, 2, 2));
   const TrainingLeases& same = table;
-  EXPECT_EQ(same.ledger().lost(), 2) << "acknowledged before, told afterwards";
+  EXPECT_EQ(same.ledger().lost(), 2) << "acknowledged before, reported afterwards";
   EXPECT_EQ(table.state().step, 6) << "and yet a step";
 }
 
@@ -319,7 +319,7 @@ TEST(TrainingLeases, OnlyAPushThatMayHaveBegunIsTorn) {
   TrainingLeases table(Bounded(1), {});
   for (const int worker : {0, 1}) table.Join(worker);
   EXPECT_FALSE(table.Lose(0, /*unreported=*/false)) << "it held nothing";
-  EXPECT_FALSE(table.Lose(7, /*unreported=*/false)) << "nobody knows it";
+  EXPECT_FALSE(table.Lose(7, /*unreported=*/false)) << "there is no such worker";
   EXPECT_EQ(table.torn_pushes(), 0);
   EXPECT_FALSE(table.Lose(0, /*unreported=*/true));
   EXPECT_EQ(table.torn_pushes(), 1) << "of a lease that the record may lack";
@@ -348,7 +348,7 @@ TEST(TrainingLeases, ThoseThatAreOutstandingAreAdded) {
   EXPECT_EQ(workers, (std::set<int>{0, 2, 7}));
   table.Lose(0, false);
   workers.clear();
-  EXPECT_TRUE(table.AddOutstanding(&workers)) << "nobody has that of worker 0";
+  EXPECT_TRUE(table.AddOutstanding(&workers)) << "no worker holds the lease of worker 0";
   EXPECT_EQ(workers, (std::set<int>{2}));
   table.Take(2, Done(3));
   EXPECT_FALSE(table.none_open());
@@ -380,7 +380,7 @@ TEST(TrainingLeases, ALeaseStartsOnceTheSlowestHasCaughtUp) {
   table.Take(1, Done(1));
   const uint64_t caught_up = table.changes();
   EXPECT_EQ(table.Start(start), "");
-  EXPECT_EQ(table.changes(), caught_up) << "nobody else has more to do";
+  EXPECT_EQ(table.changes(), caught_up) << "no other worker may start more";
   EXPECT_TRUE(table.Lose(0, false)) << "it may have begun";
 }
 
@@ -458,7 +458,7 @@ TEST(TrainingLeases, AReportedLeaseIsTheReportersUnlessItIsKnown) {
   EXPECT_TRUE(table.Holds(0, 2)) << "it has a worker";
   EXPECT_TRUE(table.Adopt(1, 1));
   EXPECT_FALSE(table.Holds(1, 1)) << "it is complete";
-  EXPECT_EQ(table.leases().repeated(), 0) << "each is still with whoever had it";
+  EXPECT_EQ(table.leases().repeated(), 0) << "each worker still holds its own";
   EXPECT_EQ(OneOffered(&table, Request(0, {2})).id(), 5);
 }
 

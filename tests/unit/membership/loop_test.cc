@@ -272,7 +272,7 @@ TEST(MemberLoop, PhasesAreNotedAndTheFirstOneIsSaidAtOnce) {
   EXPECT_FALSE(m.state.changed);
 }
 
-// Nobody awaits a member that is lost in its first step.
+// The job does not wait for a member that is lost in its first step.
 TEST(MemberLoop, TheEndOfAGenerationsFirstStepIsSaidAtOnce) {
   Machine m;
   m.GoTo(Stage::kRunning);

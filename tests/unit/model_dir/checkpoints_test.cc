@@ -400,7 +400,7 @@ TEST_F(CheckpointsTest, WhereItCannotBeSavedInTimeTrainingGoesOn) {
   Validated(3, 0.5);
   EXPECT_FALSE(Step({.step = 3, .validated = true}));
   store_->Hold(false);
-  // Drain waits no longer than the deadline, which the end of the write may need on a busy host.
+  // Drain waits for at most the deadline. On a busy host, the end of the write may take longer.
   const absl::Time limit = absl::Now() + absl::Seconds(20);
   while (checkpoints_->Record().written == 0 && absl::Now() < limit)
     absl::SleepFor(absl::Milliseconds(1));

@@ -330,7 +330,7 @@ TEST(ShardAssignment, ARestartedChiefGoesOnWithWhatItFinds) {
   const ServerProcesses processes = Processes({10, 11, 12});
   assignment.Adopt({{0, 1, true}, {1, -1, false}, kUnserved}, processes);
   EXPECT_EQ(assignment.placements(), (Placements{{0, 1, true}, {1, 2, false}, kUnserved}));
-  EXPECT_EQ(assignment.awaited(), std::vector<Holders>(3)) << "whoever had shard 2 did not come";
+  EXPECT_EQ(assignment.awaited(), std::vector<Holders>(3)) << "no holder of shard 2 came";
   const MonotonicTime now = MonotonicTime() + seconds(5000);
   EXPECT_EQ(assignment.TakeUnserved(processes.present, now), (Targets{{2, 2}, {2, 0}}));
   assignment.Lose(1, now, "no heartbeat");
