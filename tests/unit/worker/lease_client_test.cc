@@ -39,13 +39,8 @@ proto::NextReply Start(int64_t id) {
   return reply;
 }
 
-proto::NextReply Wait() {
-  proto::NextReply reply;
-  reply.mutable_wait();
-  return reply;
-}
-
 // Answers questions for work in their order, and holds those for which there is no answer yet.
+// While `idle`, it answers these that there is none.
 class Chief final : public proto::Leases::Service {
  public:
   grpc::Status Next(grpc::ServerContext* context, const proto::NextRequest* request,
@@ -68,8 +63,12 @@ class Chief final : public proto::Leases::Service {
       evaluated.push_back(part.lease());
     changed.SignalAll();
     if (tells) return grpc::Status::OK;
-    while (answers.empty() && !away && !context->IsCancelled())
+    while (answers.empty() && !idle && !away && !context->IsCancelled())
       changed.WaitWithTimeout(&mutex, absl::Milliseconds(20));
+    if (answers.empty() && idle) {
+      reply->mutable_wait();
+      return grpc::Status::OK;
+    }
     if (answers.empty()) return {grpc::StatusCode::UNAVAILABLE, "going away"};
     *reply = answers.front();
     answers.pop_front();
@@ -107,6 +106,11 @@ class Chief final : public proto::Leases::Service {
     answers.push_back(std::move(reply));
     changed.SignalAll();
   }
+  void SetIdle(bool value) {
+    absl::MutexLock lock(&mutex);
+    idle = value;
+    changed.SignalAll();
+  }
   template <typename Condition>
   bool Await(const Condition& condition, absl::Duration limit = absl::Seconds(10)) {
     absl::MutexLock lock(&mutex);
@@ -120,7 +124,7 @@ class Chief final : public proto::Leases::Service {
   absl::CondVar changed;
   std::deque<proto::NextReply> answers;
   std::deque<proto::View> views;
-  bool away = false, abandon = false, slow_to_hear = false;
+  bool away = false, abandon = false, slow_to_hear = false, idle = false;
   int turned_away = 0, hearing = 0;
   size_t largest_told = 0;  // in pieces
   std::string refusal;
@@ -352,12 +356,12 @@ TEST_F(LeaseClientTest, ALeaseThatWaitsIsLoadedAndTheChiefIsAskedWhenItMayStart)
   ASSERT_TRUE(first.ok()) << first.status();
   ASSERT_TRUE(chief_.Await([&] { return chief_.requests.size() == 3; }));
   Complete(1);
-  chief_.Answer(Wait());
-  chief_.Answer(Wait());  // the first one may be there before the worker asks for it
+  chief_.SetIdle(true);
   const auto none = client_->Take();
   ASSERT_TRUE(none.ok()) << none.status();
   EXPECT_FALSE(none->lease || none->done) << "it is there, and waits";
   const MonotonicTime before = Clock::now();
+  chief_.SetIdle(false);
   chief_.Answer(Start(2));
   chief_.Answer(Batch(3));
   auto second = client_->Take();
@@ -465,11 +469,12 @@ TEST_F(LeaseClientTest, AChiefThatAsksIsToldEverything) {
 }
 
 TEST_F(LeaseClientTest, WaitingForOthersIsTold) {
-  chief_.Answer(Wait());
+  chief_.SetIdle(true);
   Begin(1);
   auto work = client_->Take();
   ASSERT_TRUE(work.ok()) << work.status();
   EXPECT_FALSE(work->lease || work->done);
+  chief_.SetIdle(false);
   chief_.Answer(Batch(1));
   do {
     work = client_->Take();
