@@ -18,7 +18,7 @@
 #include <functional>
 #include <vector>
 
-#include "common/exported/model.h"
+#include "common/exported/graph/model.h"
 
 namespace muster {
 namespace {

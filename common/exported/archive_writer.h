@@ -4,7 +4,7 @@
 #include <map>
 #include <string>
 
-#include "common/exported/archive.h"
+#include "common/exported/graph/archive.h"
 
 namespace muster::exported {
 

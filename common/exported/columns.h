@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "common/exported/shapes.h"
+#include "common/exported/graph/shapes.h"
 #include "muster/data.h"
 
 namespace muster::exported {

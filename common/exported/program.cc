@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "common/exported/columns.h"
+#include "common/exported/graph/model.h"
 #include "common/exported/losses.h"
 #include "common/exported/metric_names.h"
-#include "common/exported/model.h"
 #include "common/train/graph_observer.h"
 #include "common/train/replica/replica.h"
 

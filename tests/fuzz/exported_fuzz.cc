@@ -5,8 +5,8 @@
 #include <utility>
 #include <vector>
 
-#include "common/exported/archive.h"
-#include "common/exported/model.h"
+#include "common/exported/graph/archive.h"
+#include "common/exported/graph/model.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace muster {

@@ -1,7 +1,7 @@
 // The arithmetic on sizes of exported programs.
 #include <c10/util/Exception.h>
 
-#include "common/exported/symbolic.h"
+#include "common/exported/graph/symbolic.h"
 #include "tests/fuzz/fuzz.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

@@ -5,8 +5,8 @@
 #include <algorithm>
 
 #include "common/data/pipeline.h"
-#include "common/exported/archive.h"
-#include "common/exported/model.h"
+#include "common/exported/graph/archive.h"
+#include "common/exported/graph/model.h"
 #include "common/exported/program.h"
 #include "common/job/program_path.h"
 #include "common/train/input/loop_data.h"

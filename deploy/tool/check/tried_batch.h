@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "common/exported/shapes.h"
+#include "common/exported/graph/shapes.h"
 #include "common/job/job.h"
 #include "common/train/replica/replica.h"
 

@@ -1,4 +1,4 @@
-#include "common/exported/archive.h"
+#include "common/exported/graph/archive.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>

@@ -1,4 +1,4 @@
-#include "common/exported/graph.h"
+#include "common/exported/graph/graph.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
@@ -14,7 +14,7 @@
 
 #include <algorithm>
 
-#include "common/exported/source_line.h"
+#include "common/exported/graph/source_line.h"
 #include "tests/unit/exported/test_file.h"
 
 namespace muster::exported {

@@ -1,4 +1,4 @@
-#include "common/exported/model.h"
+#include "common/exported/graph/model.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>

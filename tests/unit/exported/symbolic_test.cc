@@ -1,4 +1,4 @@
-#include "common/exported/symbolic.h"
+#include "common/exported/graph/symbolic.h"
 
 #include <c10/util/Exception.h>
 #include <gmock/gmock.h>

@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "common/exported/archive.h"
+#include "common/exported/graph/archive.h"
 
 namespace muster::exported {
 namespace {

@@ -5,7 +5,7 @@
 #include <fstream>
 #include <iterator>
 
-#include "common/exported/archive.h"
+#include "common/exported/graph/archive.h"
 #include "tests/unit/exported/test_file.h"
 
 namespace muster::exported {

@@ -1,4 +1,4 @@
-#include "common/exported/graph.h"
+#include "common/exported/graph/graph.h"
 
 #include <ATen/autocast_mode.h>
 #include <ATen/core/grad_mode.h>

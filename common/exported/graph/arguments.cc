@@ -1,4 +1,4 @@
-#include "common/exported/arguments.h"
+#include "common/exported/graph/arguments.h"
 
 #include <c10/core/Layout.h>
 #include <c10/core/MemoryFormat.h>
@@ -8,7 +8,7 @@
 #include <map>
 
 #include "common/base/json/json_integer.h"
-#include "common/exported/archive.h"
+#include "common/exported/graph/archive.h"
 
 namespace muster::exported {
 namespace {

@@ -17,7 +17,7 @@
 #include <string>
 #include <vector>
 
-#include "common/exported/symbolic.h"
+#include "common/exported/graph/symbolic.h"
 #include "common/summary/graph_def.h"
 #include "muster/json.h"
 #include "muster/status.h"

@@ -6,10 +6,10 @@
 #include <optional>
 #include <utility>
 
-#include "common/exported/archive.h"
-#include "common/exported/arguments.h"
-#include "common/exported/graph.h"
-#include "common/exported/source_line.h"
+#include "common/exported/graph/archive.h"
+#include "common/exported/graph/arguments.h"
+#include "common/exported/graph/graph.h"
+#include "common/exported/graph/source_line.h"
 
 namespace muster::exported {
 namespace {

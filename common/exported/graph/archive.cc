@@ -1,4 +1,4 @@
-#include "common/exported/archive.h"
+#include "common/exported/graph/archive.h"
 
 #include <ATen/ops/as_strided.h>
 #include <ATen/ops/empty.h>

@@ -11,9 +11,9 @@
 #include <string>
 #include <vector>
 
-#include "common/exported/archive.h"
-#include "common/exported/graph.h"
-#include "common/exported/shapes.h"
+#include "common/exported/graph/archive.h"
+#include "common/exported/graph/graph.h"
+#include "common/exported/graph/shapes.h"
 
 namespace muster::exported {
 

@@ -1,4 +1,4 @@
-#include "common/exported/shapes.h"
+#include "common/exported/graph/shapes.h"
 
 #include <c10/core/ScalarType.h>
 #include <fmt/format.h>
@@ -7,7 +7,7 @@
 #include <algorithm>
 
 #include "common/base/json/json_integer.h"
-#include "common/exported/archive.h"
+#include "common/exported/graph/archive.h"
 
 namespace muster::exported {
 namespace {

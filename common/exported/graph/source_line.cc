@@ -1,4 +1,4 @@
-#include "common/exported/source_line.h"
+#include "common/exported/graph/source_line.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "common/exported/model.h"
+#include "common/exported/graph/model.h"
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
@@ -8,7 +8,7 @@
 #include <stdexcept>
 #include <utility>
 
-#include "common/exported/arguments.h"
+#include "common/exported/graph/arguments.h"
 
 namespace muster::exported {
 namespace {
