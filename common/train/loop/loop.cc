@@ -13,7 +13,7 @@
 #include "common/train/replica/precision.h"
 #include "common/train/replica/replica_values.h"
 #include "common/train/state/snapshot.h"
-#include "common/train/step/loss_graph.h"
+#include "common/train/step/losses/loss_graph.h"
 #include "common/train/step/step_buffers.h"
 
 namespace muster {

@@ -10,7 +10,7 @@
 #include "common/base/short_list.h"
 #include "common/data/pipeline.h"
 #include "common/flight/spans.h"
-#include "common/train/step/loss_graph.h"
+#include "common/train/step/losses/loss_graph.h"
 #include "common/train/step/step_impl.h"
 
 namespace muster {

@@ -14,7 +14,7 @@
 
 #include "common/collective/communicator.h"
 #include "common/train/replica/replica.h"
-#include "common/train/step/loss_terms.h"
+#include "common/train/step/losses/loss_terms.h"
 #include "common/train/step/step.h"
 #include "common/train/step/step_buffers.h"
 

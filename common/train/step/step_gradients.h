@@ -17,9 +17,9 @@
 #include "common/train/embedding/embedding_step.h"
 #include "common/train/replica/precision.h"
 #include "common/train/replica/replica.h"
+#include "common/train/step/losses/step_collectives.h"
+#include "common/train/step/losses/step_losses.h"
 #include "common/train/step/step.h"
-#include "common/train/step/step_collectives.h"
-#include "common/train/step/step_losses.h"
 
 namespace muster {
 

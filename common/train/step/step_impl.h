@@ -12,12 +12,12 @@
 #include <vector>
 
 #include "common/train/embedding/embedding_step.h"
+#include "common/train/step/losses/step_collectives.h"
+#include "common/train/step/losses/step_losses.h"
 #include "common/train/step/step.h"
 #include "common/train/step/step_buffers.h"
-#include "common/train/step/step_collectives.h"
 #include "common/train/step/step_control.h"
 #include "common/train/step/step_gradients.h"
-#include "common/train/step/step_losses.h"
 #include "common/train/step/step_random.h"
 #include "common/train/step/step_undo.h"
 #include "common/train/summary_data.h"

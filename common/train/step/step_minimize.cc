@@ -5,7 +5,7 @@
 #include <string_view>
 #include <utility>
 
-#include "common/train/step/loss_graph.h"
+#include "common/train/step/losses/loss_graph.h"
 #include "common/train/step/step_impl.h"
 
 namespace muster {

@@ -1,4 +1,4 @@
-#include "common/train/step/step_losses.h"
+#include "common/train/step/losses/step_losses.h"
 
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>

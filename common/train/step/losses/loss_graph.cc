@@ -1,4 +1,4 @@
-#include "common/train/step/loss_graph.h"
+#include "common/train/step/losses/loss_graph.h"
 
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>

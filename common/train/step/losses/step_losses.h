@@ -19,8 +19,8 @@
 #include <vector>
 
 #include "common/train/replica/replica.h"
-#include "common/train/step/loss_terms.h"
-#include "common/train/step/step_collectives.h"
+#include "common/train/step/losses/loss_terms.h"
+#include "common/train/step/losses/step_collectives.h"
 #include "muster/step.h"
 
 namespace muster {

@@ -1,4 +1,4 @@
-#include "common/train/step/loss_terms.h"
+#include "common/train/step/losses/loss_terms.h"
 
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>

@@ -1,4 +1,4 @@
-#include "common/train/step/step_collectives.h"
+#include "common/train/step/losses/step_collectives.h"
 
 #include <ATen/Functions.h>
 #include <ATen/core/grad_mode.h>
