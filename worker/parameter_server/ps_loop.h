@@ -15,7 +15,7 @@
 #include "common/checkpoint/extras.h"
 #include "common/collective/communicator.h"
 #include "common/data/pipeline.h"
-#include "common/train/embedding/parameter_exchange.h"
+#include "common/train/exchange/parameter_exchange.h"
 #include "common/train/input/damaged_examples.h"
 #include "common/train/loop/leased_loop.h"
 #include "common/train/membership.h"

@@ -9,7 +9,7 @@
 #include "common/base/phase.h"
 #include "common/collective/communicator.h"
 #include "common/job/job.h"
-#include "common/train/embedding/local_exchange.h"
+#include "common/train/exchange/local_exchange.h"
 #include "common/train/input/damaged_examples.h"
 #include "common/train/input/loop_data.h"
 #include "common/train/membership.h"

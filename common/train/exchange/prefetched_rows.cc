@@ -1,4 +1,4 @@
-#include "common/train/embedding/prefetched_rows.h"
+#include "common/train/exchange/prefetched_rows.h"
 
 #include <algorithm>
 

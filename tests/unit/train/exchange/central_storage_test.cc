@@ -1,5 +1,5 @@
 // central_storage: what it computes is what replicas with optimizers of their own compute.
-#include "common/train/embedding/central_storage.h"
+#include "common/train/exchange/central_storage.h"
 
 #include <ATen/Functions.h>
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-#include "common/train/embedding/dense_variables.h"
+#include "common/train/exchange/dense_variables.h"
 
 #include <ATen/Functions.h>
 #include <ATen/core/grad_mode.h>

@@ -5,7 +5,7 @@
 
 #include <cmath>
 
-#include "tests/unit/train/embedding/exchange_worker.h"
+#include "tests/unit/train/exchange/exchange_worker.h"
 
 namespace muster {
 namespace {

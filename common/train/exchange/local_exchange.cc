@@ -1,4 +1,4 @@
-#include "common/train/embedding/local_exchange.h"
+#include "common/train/exchange/local_exchange.h"
 
 #include <fmt/format.h>
 

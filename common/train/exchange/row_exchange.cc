@@ -1,9 +1,9 @@
-#include "common/train/embedding/row_exchange.h"
+#include "common/train/exchange/row_exchange.h"
 
 #include <algorithm>
 
 #include "common/train/embedding/embedding_step.h"
-#include "common/train/embedding/prefetched_rows.h"
+#include "common/train/exchange/prefetched_rows.h"
 
 namespace muster {
 

@@ -1,4 +1,4 @@
-#include "common/train/embedding/pushed_gradients.h"
+#include "common/train/exchange/pushed_gradients.h"
 
 #include <ATen/core/grad_mode.h>
 

@@ -6,7 +6,7 @@
 #include <numeric>
 #include <set>
 
-#include "tests/unit/train/embedding/exchange_worker.h"
+#include "tests/unit/train/exchange/exchange_worker.h"
 
 namespace muster {
 namespace {

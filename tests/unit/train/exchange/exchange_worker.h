@@ -17,7 +17,7 @@
 #include "common/data/pipeline.h"
 #include "common/optim/update_kernels.h"
 #include "common/push_pull/rows/packed_rows.h"
-#include "common/train/embedding/parameter_exchange.h"
+#include "common/train/exchange/parameter_exchange.h"
 #include "common/train/step/step.h"
 #include "ps/shard_store.h"
 #include "tests/unit/train/test_program.h"

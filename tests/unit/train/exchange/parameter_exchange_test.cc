@@ -1,4 +1,4 @@
-#include "common/train/embedding/parameter_exchange.h"
+#include "common/train/exchange/parameter_exchange.h"
 
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
@@ -6,7 +6,7 @@
 
 #include <map>
 
-#include "tests/unit/train/embedding/exchange_worker.h"
+#include "tests/unit/train/exchange/exchange_worker.h"
 
 namespace muster {
 namespace {

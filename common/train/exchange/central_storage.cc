@@ -1,4 +1,4 @@
-#include "common/train/embedding/central_storage.h"
+#include "common/train/exchange/central_storage.h"
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>

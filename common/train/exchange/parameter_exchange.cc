@@ -1,10 +1,10 @@
-#include "common/train/embedding/parameter_exchange.h"
+#include "common/train/exchange/parameter_exchange.h"
 
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
 
-#include "common/train/embedding/pushed_gradients.h"
+#include "common/train/exchange/pushed_gradients.h"
 
 namespace muster {
 

@@ -5,7 +5,7 @@
 
 #include <vector>
 
-#include "common/train/embedding/parameter_exchange.h"
+#include "common/train/exchange/parameter_exchange.h"
 
 namespace muster {
 
