@@ -20,7 +20,7 @@
 #include "common/process/task_process.h"
 #include "common/rpc/host.h"
 #include "common/telemetry/task_telemetry.h"
-#include "common/train/replica/devices.h"
+#include "common/train/replica/devices/devices.h"
 #include "common/train/state/checkpoint_evaluator.h"
 #include "evaluator/follower.h"
 #include "evaluator/host_share.h"

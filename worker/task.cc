@@ -30,7 +30,7 @@
 #include "common/rpc/host.h"
 #include "common/telemetry/task_telemetry.h"
 #include "common/train/evaluation.h"
-#include "common/train/replica/devices.h"
+#include "common/train/replica/devices/devices.h"
 #include "common/train/replica/integer_buffers.h"
 #include "common/train/replica/replica.h"
 #include "common/train/state/snapshot.h"

@@ -17,7 +17,7 @@
 
 #include "chief/leases/lease_table.h"
 #include "common/checkpoint/checkpoint.h"
-#include "common/train/replica/loss_scale.h"
+#include "common/train/replica/devices/loss_scale.h"
 #include "muster/json.h"
 #include "muster/status.h"
 #include "proto/parameter_server.pb.h"

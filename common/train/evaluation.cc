@@ -13,7 +13,7 @@
 #include "common/data/pipeline.h"
 #include "common/train/embedding/embedding_step.h"
 #include "common/train/input/loop_data.h"
-#include "common/train/replica/precision.h"
+#include "common/train/replica/devices/precision.h"
 #include "common/train/replica/replica_values.h"
 
 namespace muster {

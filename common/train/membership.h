@@ -21,7 +21,7 @@
 #include "common/collective/communicator.h"
 #include "common/push_pull/rows/table_statistics.h"
 #include "common/summary/histogram.h"
-#include "common/train/replica/loss_scale.h"
+#include "common/train/replica/devices/loss_scale.h"
 #include "muster/json.h"
 
 namespace muster {

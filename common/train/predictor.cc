@@ -12,7 +12,7 @@
 
 #include "common/train/embedding/embedding_step.h"
 #include "common/train/evaluation.h"
-#include "common/train/replica/precision.h"
+#include "common/train/replica/devices/precision.h"
 #include "common/train/state/checkpoint_replicas.h"
 
 namespace muster {

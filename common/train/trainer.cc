@@ -21,7 +21,7 @@
 #include "common/train/exchange/central_storage.h"
 #include "common/train/loop/loop.h"
 #include "common/train/loop/loop_save.h"
-#include "common/train/replica/devices.h"
+#include "common/train/replica/devices/devices.h"
 #include "common/train/state/weights.h"
 
 namespace muster {

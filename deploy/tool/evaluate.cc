@@ -11,7 +11,7 @@
 #include "common/checkpoint/fields.h"
 #include "common/job/job.h"
 #include "common/telemetry/progress.h"
-#include "common/train/replica/devices.h"
+#include "common/train/replica/devices/devices.h"
 #include "common/train/state/checkpoint_evaluator.h"
 #include "deploy/tool/chosen_checkpoint.h"
 #include "deploy/tool/pass_progress.h"

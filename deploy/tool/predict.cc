@@ -10,7 +10,7 @@
 #include "common/checkpoint/files/file_system.h"
 #include "common/job/job.h"
 #include "common/train/predictor.h"
-#include "common/train/replica/devices.h"
+#include "common/train/replica/devices/devices.h"
 #include "common/train/state/checkpoint_evaluator.h"
 #include "deploy/tool/chosen_checkpoint.h"
 #include "deploy/tool/pass_progress.h"

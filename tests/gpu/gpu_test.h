@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "common/train/replica/devices.h"
+#include "common/train/replica/devices/devices.h"
 #include "tests/gpu/gpu.h"
 
 namespace muster::testing {

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 
 #include "common/train/host_memory.h"
-#include "common/train/replica/devices.h"
+#include "common/train/replica/devices/devices.h"
 #include "common/train/state/snapshot.h"
 #include "tests/gpu/gpu_test.h"
 #include "tests/unit/train/kept.h"

@@ -13,7 +13,8 @@ SOURCE = pathlib.Path(__file__).resolve().parents[2]
 ROOMS = ("worker/*", "worker/parameter_server/*", "common/membership/*", "common/membership/resources/*", "common/membership/state_machine/*",
          "common/session/*", "chief/coordinator/*", "chief/decision/*", "chief/evaluation/evaluation_rules.*", "chief/leases/*",
          "chief/shards/*", "common/cluster/*", "common/train/*", "common/train/embedding/*", "common/train/input/*", "common/train/loop/*",
-         "common/train/exchange/*", "common/train/replica/*", "common/train/state/*")
+         "common/train/exchange/*", "common/train/replica/*", "common/train/replica/devices/*", "common/train/replica/gradients/*",
+         "common/train/state/*")
 CLASS_LINES, FUNCTION_LINES = 400, 60
 
 CLASS = re.compile(r"\b(?:class|struct|union)\s+(?:\w+\s*\([^()]*\)\s*)?([\w:]+)(?:\s+final)?\s*(?::[^:].*)?$", re.S)

@@ -14,8 +14,8 @@
 #include "common/telemetry/task_meter.h"
 #include "common/train/evaluation.h"
 #include "common/train/input/loop_data.h"
+#include "common/train/replica/devices/precision.h"
 #include "common/train/replica/integer_buffers.h"
-#include "common/train/replica/precision.h"
 #include "common/train/shown.h"
 
 namespace muster::worker {

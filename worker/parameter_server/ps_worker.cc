@@ -22,7 +22,7 @@
 #include "common/train/evaluation.h"
 #include "common/train/input/loop_data.h"
 #include "common/train/loop/loop.h"
-#include "common/train/replica/devices.h"
+#include "common/train/replica/devices/devices.h"
 #include "worker/parameter_server/lease_client.h"
 #include "worker/parameter_server/ps_loop.h"
 

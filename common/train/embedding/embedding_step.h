@@ -12,7 +12,7 @@
 
 #include "common/collective/communicator.h"
 #include "common/push_pull/rows/key_index.h"
-#include "common/train/replica/precision.h"
+#include "common/train/replica/devices/precision.h"
 #include "common/train/replica/replica.h"
 #include "muster/step.h"
 

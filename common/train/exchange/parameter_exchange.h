@@ -39,7 +39,7 @@
 #include "common/push_pull/client.h"
 #include "common/train/exchange/dense_variables.h"
 #include "common/train/exchange/row_exchange.h"
-#include "common/train/replica/gradient_sink.h"
+#include "common/train/replica/gradients/gradient_sink.h"
 #include "common/train/replica/replica.h"
 #include "common/train/state/variables.h"
 

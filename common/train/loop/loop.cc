@@ -10,7 +10,7 @@
 #include "common/flight/spans.h"
 #include "common/train/evaluation.h"
 #include "common/train/loop/loop_save.h"
-#include "common/train/replica/precision.h"
+#include "common/train/replica/devices/precision.h"
 #include "common/train/replica/replica_values.h"
 #include "common/train/state/snapshot.h"
 #include "common/train/step/losses/loss_graph.h"

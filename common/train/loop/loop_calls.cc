@@ -1,6 +1,6 @@
 // The calls of a program's Loop, except steps and passes.
 #include "common/train/loop/loop.h"
-#include "common/train/replica/precision.h"
+#include "common/train/replica/devices/precision.h"
 #include "common/train/replica/replica_values.h"
 
 namespace muster {

@@ -5,7 +5,7 @@
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
-#include "common/train/replica/devices.h"
+#include "common/train/replica/devices/devices.h"
 #include "common/train/replica/replica.h"
 
 namespace muster {

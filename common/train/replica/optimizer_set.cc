@@ -13,7 +13,7 @@
 
 #include "common/base/short_list.h"
 #include "common/optim/served_optimizer.h"
-#include "common/train/replica/local_gradients.h"
+#include "common/train/replica/gradients/local_gradients.h"
 #include "common/train/replica/replica.h"
 
 namespace muster {

@@ -22,7 +22,7 @@
 #include "common/job/job.h"
 #include "common/optim/optimizer.h"
 #include "common/optim/schedule.h"
-#include "common/train/replica/gradient_buckets.h"
+#include "common/train/replica/gradients/gradient_buckets.h"
 
 namespace muster {
 

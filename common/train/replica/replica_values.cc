@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "common/base/hash.h"
-#include "common/train/replica/gradient_buckets.h"
+#include "common/train/replica/gradients/gradient_buckets.h"
 #include "common/train/replica/replica.h"
 
 namespace muster {

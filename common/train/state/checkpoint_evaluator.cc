@@ -5,7 +5,7 @@
 
 #include "common/train/evaluation.h"
 #include "common/train/membership.h"
-#include "common/train/replica/devices.h"
+#include "common/train/replica/devices/devices.h"
 #include "common/train/state/checkpoint_replicas.h"
 
 namespace muster {

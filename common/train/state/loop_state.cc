@@ -10,7 +10,7 @@
 #include "common/job/finished_run.h"
 #include "common/train/callbacks/kept_weights.h"
 #include "common/train/embedding/embedding_state.h"
-#include "common/train/replica/precision.h"
+#include "common/train/replica/devices/precision.h"
 #include "muster/json.h"
 
 namespace muster {

@@ -10,7 +10,7 @@
 #include <functional>
 #include <string_view>
 
-#include "common/train/replica/devices.h"
+#include "common/train/replica/devices/devices.h"
 
 namespace muster {
 namespace {

@@ -15,7 +15,7 @@
 #include "common/base/phase.h"
 #include "common/collective/communicator.h"
 #include "common/train/embedding/embedding_step.h"
-#include "common/train/replica/precision.h"
+#include "common/train/replica/devices/precision.h"
 #include "common/train/replica/replica.h"
 #include "common/train/step/losses/step_collectives.h"
 #include "common/train/step/losses/step_losses.h"

@@ -15,7 +15,7 @@
 #include "common/train/evaluation.h"
 #include "common/train/exchange/dense_variables.h"
 #include "common/train/exchange/parameter_exchange.h"
-#include "common/train/replica/devices.h"
+#include "common/train/replica/devices/devices.h"
 #include "common/train/state/snapshot.h"
 #include "common/train/state/variables.h"
 #include "common/train/state/weights.h"

@@ -3,7 +3,7 @@
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
 
-#include "common/train/replica/devices.h"
+#include "common/train/replica/devices/devices.h"
 
 namespace muster::testing {
 

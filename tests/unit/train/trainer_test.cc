@@ -5,8 +5,8 @@
 #include <ATen/TensorOperators.h>
 #include <gmock/gmock.h>
 
-#include "common/train/replica/devices.h"
-#include "common/train/replica/precision.h"
+#include "common/train/replica/devices/devices.h"
+#include "common/train/replica/devices/precision.h"
 #include "tests/unit/train/test_program.h"
 
 namespace muster {

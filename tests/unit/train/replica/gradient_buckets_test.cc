@@ -1,4 +1,4 @@
-#include "common/train/replica/gradient_buckets.h"
+#include "common/train/replica/gradients/gradient_buckets.h"
 
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>

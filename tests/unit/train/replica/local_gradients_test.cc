@@ -1,4 +1,4 @@
-#include "common/train/replica/local_gradients.h"
+#include "common/train/replica/gradients/local_gradients.h"
 
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>

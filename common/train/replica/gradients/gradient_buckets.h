@@ -22,7 +22,7 @@
 #include <vector>
 
 #include "common/collective/communicator.h"
-#include "common/train/replica/gradient_sink.h"
+#include "common/train/replica/gradients/gradient_sink.h"
 
 namespace muster {
 

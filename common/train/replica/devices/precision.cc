@@ -1,4 +1,4 @@
-#include "common/train/replica/precision.h"
+#include "common/train/replica/devices/precision.h"
 
 #include <ATen/Functions.h>
 #include <ATen/autocast_mode.h>

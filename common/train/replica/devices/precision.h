@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "common/job/job.h"
-#include "common/train/replica/loss_scale.h"
+#include "common/train/replica/devices/loss_scale.h"
 
 namespace muster {
 

@@ -1,4 +1,4 @@
-#include "common/train/replica/gradient_sink.h"
+#include "common/train/replica/gradients/gradient_sink.h"
 
 #include <ATen/TensorOperators.h>
 

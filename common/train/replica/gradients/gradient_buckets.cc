@@ -1,4 +1,4 @@
-#include "common/train/replica/gradient_buckets.h"
+#include "common/train/replica/gradients/gradient_buckets.h"
 
 #include <ATen/Functions.h>
 #include <ATen/core/grad_mode.h>
@@ -8,7 +8,7 @@
 #include "common/collective/tensor.h"
 #include "common/flight/spans.h"
 #include "common/optim/optimizer.h"
-#include "common/train/replica/devices.h"
+#include "common/train/replica/devices/devices.h"
 
 namespace muster {
 namespace {

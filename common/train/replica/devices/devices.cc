@@ -1,4 +1,4 @@
-#include "common/train/replica/devices.h"
+#include "common/train/replica/devices/devices.h"
 
 #include <ATen/Context.h>
 #include <ATen/detail/CUDAHooksInterface.h>

@@ -1,4 +1,4 @@
-#include "common/train/replica/local_gradients.h"
+#include "common/train/replica/gradients/local_gradients.h"
 
 #include <ATen/Functions.h>
 #include <ATen/core/grad_mode.h>
@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "common/optim/optimizer.h"
-#include "common/train/replica/gradient_buckets.h"
+#include "common/train/replica/gradients/gradient_buckets.h"
 
 namespace muster {
 
