@@ -9,7 +9,7 @@
 #include "common/exported/program.h"
 #include "common/job/program_path.h"
 #include "common/train/plugin.h"
-#include "examples/builtin.h"
+#include "examples/programs/builtin.h"
 
 namespace muster {
 namespace {

@@ -1,4 +1,4 @@
-// The class that MUSTER_PROGRAM wants, around what examples/builtin.h makes.
+// The class that MUSTER_PROGRAM wants, around what examples/programs/builtin.h makes.
 #include <builtin.h>
 
 namespace {

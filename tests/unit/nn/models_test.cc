@@ -1,4 +1,4 @@
-#include "examples/models.h"
+#include "examples/programs/models/models.h"
 
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
@@ -18,7 +18,7 @@
 
 #include <cmath>
 
-#include "examples/initializers.h"
+#include "examples/programs/models/initializers.h"
 
 namespace muster::nn {
 namespace {

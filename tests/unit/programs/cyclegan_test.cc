@@ -6,8 +6,8 @@
 
 #include <set>
 
-#include "examples/cyclegan_nets.h"
-#include "examples/cyclegan_pool.h"
+#include "examples/programs/cyclegan_pool.h"
+#include "examples/programs/models/cyclegan_nets.h"
 
 namespace muster::nn {
 namespace {

@@ -18,7 +18,7 @@
 
 #include "builtin.h"
 #include "columns.h"
-#include "gpt.h"
+#include "models/gpt.h"
 
 namespace muster {
 namespace {

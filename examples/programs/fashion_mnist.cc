@@ -13,7 +13,7 @@
 #include <stdexcept>
 
 #include "builtin.h"
-#include "models.h"
+#include "models/models.h"
 
 namespace muster {
 namespace {

@@ -23,8 +23,8 @@
 
 #include "builtin.h"
 #include "columns.h"
-#include "cyclegan_nets.h"
 #include "cyclegan_pool.h"
+#include "models/cyclegan_nets.h"
 
 namespace muster {
 namespace {

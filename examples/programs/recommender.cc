@@ -19,7 +19,7 @@
 #include "builtin.h"
 #include "clicks.h"
 #include "generated.h"
-#include "models.h"
+#include "models/models.h"
 
 namespace muster {
 namespace {

@@ -1,5 +1,5 @@
-// Creates the built-in programs. Each program has its own .cc file in this folder. programs.cc maps
-// the names in job files to these functions.
+// Creates the built-in programs. Each program has its own .cc file in this folder.
+// examples/programs.cc maps the names in job files to these functions.
 #pragma once
 
 #include <muster/program.h>
