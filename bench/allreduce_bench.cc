@@ -23,7 +23,7 @@
 #include <vector>
 
 #include "common/collective/formation.h"
-#include "common/transport/data_listener.h"
+#include "common/transport/listener/data_listener.h"
 
 namespace muster {
 namespace {

@@ -31,7 +31,7 @@
 #include "common/push_pull/wire.h"
 #include "common/security/identity.h"
 #include "common/security/run_key.h"
-#include "common/transport/data_listener.h"
+#include "common/transport/listener/data_listener.h"
 #include "ps/server_connection.h"
 #include "ps/shard_store.h"
 

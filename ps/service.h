@@ -19,7 +19,7 @@
 #include "common/base/clock.h"
 #include "common/rpc/bulk_calls.h"
 #include "common/transport/counted_stream.h"
-#include "common/transport/data_listener.h"
+#include "common/transport/listener/data_listener.h"
 
 namespace muster {
 class SpanRecorder;

@@ -11,7 +11,7 @@
 #include "common/collective/formation.h"
 #include "common/job/job.h"
 #include "common/transport/counted_stream.h"
-#include "common/transport/data_listener.h"
+#include "common/transport/listener/data_listener.h"
 
 namespace muster::worker {
 

@@ -13,7 +13,7 @@
 #include "common/collective/host_group.h"
 #include "common/collective/links.h"
 #include "common/collective/ring.h"
-#include "common/transport/data_listener.h"
+#include "common/transport/listener/data_listener.h"
 
 namespace muster::collective {
 namespace {

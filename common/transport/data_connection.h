@@ -1,6 +1,6 @@
 // An established data connection: a byte stream between two processes that carries frames. A
-// connection belongs to one generation (see hello.h) and is never reused for another one. Only one
-// thread at a time may use a connection, but any thread may call Shutdown.
+// connection belongs to one generation (see listener/hello.h) and is never reused for another one.
+// Only one thread at a time may use a connection, but any thread may call Shutdown.
 #pragma once
 
 #include <cstdint>

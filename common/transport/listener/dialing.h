@@ -11,8 +11,8 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
-#include "common/transport/connection_registry.h"
-#include "common/transport/socket_watch.h"
+#include "common/transport/listener/connection_registry.h"
+#include "common/transport/listener/socket_watch.h"
 #include "common/transport/tls_stream.h"
 
 namespace muster::transport {

@@ -1,4 +1,4 @@
-#include "common/transport/data_listener.h"
+#include "common/transport/listener/data_listener.h"
 
 #include <fmt/format.h>
 #include <pthread.h>
@@ -16,9 +16,9 @@
 #include "common/base/peer_text.h"
 #include "common/base/suppressed.h"
 #include "common/transport/address.h"
-#include "common/transport/connection_registry.h"
-#include "common/transport/dialing.h"
-#include "common/transport/pending_connection.h"
+#include "common/transport/listener/connection_registry.h"
+#include "common/transport/listener/dialing.h"
+#include "common/transport/listener/pending_connection.h"
 
 namespace muster::transport {
 namespace {

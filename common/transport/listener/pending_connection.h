@@ -10,8 +10,8 @@
 #include <string_view>
 
 #include "common/base/files/fd.h"
-#include "common/transport/connection_registry.h"
-#include "common/transport/socket_watch.h"
+#include "common/transport/listener/connection_registry.h"
+#include "common/transport/listener/socket_watch.h"
 #include "common/transport/tls_stream.h"
 
 namespace muster::transport {

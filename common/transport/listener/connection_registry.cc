@@ -1,4 +1,4 @@
-#include "common/transport/connection_registry.h"
+#include "common/transport/listener/connection_registry.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "common/transport/dialing.h"
+#include "common/transport/listener/dialing.h"
 
 #include <fmt/format.h>
 #include <poll.h>

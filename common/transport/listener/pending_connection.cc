@@ -1,4 +1,4 @@
-#include "common/transport/pending_connection.h"
+#include "common/transport/listener/pending_connection.h"
 
 #include <sys/socket.h>
 

@@ -24,7 +24,7 @@
 #include "common/base/clock.h"
 #include "common/security/stream_security.h"
 #include "common/transport/data_connection.h"
-#include "common/transport/hello.h"
+#include "common/transport/listener/hello.h"
 #include "muster/status.h"
 
 namespace muster::transport {
@@ -46,7 +46,7 @@ struct ListenerOptions {
   size_t max_held = 256, max_held_each = 128;
   std::shared_ptr<security::StreamSecurity> security;  // Null: plain TCP.
   // Called with the stream of each connection. The connection uses the result instead, for example
-  // one that injects faults (faulty_links.h). May be null.
+  // one that injects faults (common/transport/faulty_links.h). May be null.
   std::function<std::unique_ptr<ByteStream>(std::unique_ptr<ByteStream>)> wrap;
 };
 

@@ -15,7 +15,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "common/base/wait.h"
-#include "common/transport/data_listener.h"
+#include "common/transport/listener/data_listener.h"
 
 namespace muster::transport {
 
