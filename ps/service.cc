@@ -14,6 +14,7 @@
 #include "common/cluster/chief_term.h"
 #include "common/push_pull/variable_messages.h"
 #include "common/rpc/channel.h"
+#include "common/rpc/guarded.h"
 #include "common/rpc/server.h"
 #include "common/rpc/worker_pool.h"
 #include "proto/parameter_server.grpc.pb.h"

@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "common/rpc/guarded.h"
 #include "common/rpc/server.h"
 #include "ps/messages.h"
 

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include "common/rpc/guarded.h"
 #include "common/rpc/server.h"
 
 namespace muster::chief {

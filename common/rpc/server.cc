@@ -8,9 +8,7 @@
 #include <sys/resource.h>
 
 #include <algorithm>
-#include <exception>
 #include <mutex>
-#include <new>
 #include <string_view>
 #include <thread>
 
@@ -150,18 +148,6 @@ grpc::Status RequireDeadline(const grpc::ServerContextBase& context, const char*
                       fmt::format("{} was called without a deadline: set one, so that no caller "
                                   "can wait for ever",
                                   method));
-}
-
-grpc::Status Guarded(const std::function<grpc::Status()>& work) {
-  try {
-    return work();
-  } catch (const std::bad_alloc&) {
-    // No text, because a text needs memory, too.
-    return grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, "");
-  } catch (const std::exception& error) {
-    return grpc::Status(grpc::StatusCode::UNKNOWN,
-                        fmt::format("this process cannot do it: {}", error.what()));
-  }
 }
 
 grpc::ServerGenericBidiReactor* RefusalService::CreateReactor(

@@ -15,7 +15,6 @@
 #include <grpcpp/server_builder.h>
 #include <grpcpp/server_context.h>
 
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -81,8 +80,5 @@ class Server {
 // this check. In case a handler lacks this check, Server repeats it for unary calls when the
 // handler sends its status. The caller then gets INVALID_ARGUMENT, but the handler has already run.
 grpc::Status RequireDeadline(const grpc::ServerContextBase& context, const char* method);
-// Returns the result of `work`, or an error if `work` throws. gRPC does not catch the exceptions of
-// reactors. Without Guarded, a lack of memory in one call would end the process.
-grpc::Status Guarded(const std::function<grpc::Status()>& work);
 
 }  // namespace muster::rpc
