@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "common/rpc/guarded.h"
-#include "common/rpc/server.h"
+#include "common/rpc/server/server.h"
 #include "ps/messages.h"
 
 namespace muster::ps {

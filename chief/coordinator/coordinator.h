@@ -19,7 +19,7 @@
 #include "chief/coordinator/admission.h"
 #include "chief/coordinator/member_events.h"
 #include "chief/decision/decision.h"
-#include "common/rpc/server.h"
+#include "common/rpc/server/server.h"
 #include "proto/telemetry.pb.h"
 
 namespace muster::proto {

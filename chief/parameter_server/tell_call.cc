@@ -7,7 +7,7 @@
 #include <string>
 
 #include "common/rpc/guarded.h"
-#include "common/rpc/server.h"
+#include "common/rpc/server/server.h"
 
 namespace muster::chief {
 namespace {

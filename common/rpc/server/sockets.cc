@@ -1,4 +1,4 @@
-#include "common/rpc/sockets.h"
+#include "common/rpc/server/sockets.h"
 
 #include <arpa/inet.h>
 #include <fmt/format.h>

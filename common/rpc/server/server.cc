@@ -1,4 +1,4 @@
-#include "common/rpc/server.h"
+#include "common/rpc/server/server.h"
 
 #include <fmt/format.h>
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
@@ -19,8 +19,8 @@
 #include "common/base/suppressed.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/library.h"
-#include "common/rpc/listen.h"
-#include "common/rpc/sockets.h"
+#include "common/rpc/server/listen.h"
+#include "common/rpc/server/sockets.h"
 
 namespace muster::rpc {
 namespace {

@@ -1,4 +1,4 @@
-#include "common/rpc/listen.h"
+#include "common/rpc/server/listen.h"
 
 #include <fmt/format.h>
 #include <netdb.h>

@@ -21,9 +21,9 @@
 
 #include "common/base/clock.h"
 #include "common/base/peer_text.h"
-#include "common/rpc/acceptor.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/credentials.h"
+#include "common/rpc/server/acceptor.h"
 #include "muster/status.h"
 
 namespace muster::rpc {

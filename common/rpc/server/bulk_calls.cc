@@ -1,4 +1,4 @@
-#include "common/rpc/bulk_calls.h"
+#include "common/rpc/server/bulk_calls.h"
 
 #include <fmt/format.h>
 #include <pthread.h>

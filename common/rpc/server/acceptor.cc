@@ -1,4 +1,4 @@
-#include "common/rpc/acceptor.h"
+#include "common/rpc/server/acceptor.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -23,7 +23,7 @@
 #include "common/base/peer_text.h"
 #include "common/base/suppressed.h"
 #include "common/rpc/handshakes.h"
-#include "common/rpc/sockets.h"
+#include "common/rpc/server/sockets.h"
 #include "common/security/refusal.h"
 
 namespace muster::rpc {
