@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-#include "chief/coordinator/admission.h"
+#include "chief/coordinator/admission/admission.h"
 #include "chief/coordinator/member_events.h"
 #include "chief/decision/decision.h"
 #include "common/rpc/server/server.h"

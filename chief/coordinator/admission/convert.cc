@@ -1,8 +1,8 @@
-#include "chief/coordinator/convert.h"
+#include "chief/coordinator/admission/convert.h"
 
 #include <algorithm>
 
-#include "chief/coordinator/peer_limits.h"
+#include "chief/coordinator/admission/peer_limits.h"
 #include "common/base/json/utf8.h"
 
 namespace muster::chief {

@@ -1,4 +1,4 @@
-#include "chief/coordinator/peer_limits.h"
+#include "chief/coordinator/admission/peer_limits.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "chief/coordinator/admission.h"
+#include "chief/coordinator/admission/admission.h"
 
 #include <fmt/format.h>
 

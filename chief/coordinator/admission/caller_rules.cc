@@ -1,4 +1,4 @@
-#include "chief/coordinator/caller_rules.h"
+#include "chief/coordinator/admission/caller_rules.h"
 
 namespace muster::chief {
 
