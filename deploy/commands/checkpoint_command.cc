@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "common/checkpoint/fields.h"
 #include "common/checkpoint/manifest.h"
+#include "common/checkpoint/state/fields.h"
 #include "common/checkpoint/store.h"
 #include "common/telemetry/progress.h"
 

@@ -1,10 +1,10 @@
-#include "common/checkpoint/extras.h"
+#include "common/checkpoint/state/extras.h"
 
 #include <fmt/format.h>
 
 #include <functional>
 
-#include "common/checkpoint/fields.h"
+#include "common/checkpoint/state/fields.h"
 
 namespace muster::checkpoint {
 namespace {

@@ -1,4 +1,4 @@
-#include "common/checkpoint/callback_place.h"
+#include "common/checkpoint/state/callback_place.h"
 
 #include <algorithm>
 

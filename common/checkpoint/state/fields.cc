@@ -1,4 +1,4 @@
-#include "common/checkpoint/fields.h"
+#include "common/checkpoint/state/fields.h"
 
 #include <fmt/format.h>
 

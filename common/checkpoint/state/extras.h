@@ -1,6 +1,6 @@
-// The optional parts of a TrainingState (checkpoint.h). A part has a key in state.json only if the
-// part differs from its default below. The state.json of an older version may lack keys, and can
-// still be read.
+// The optional parts of a TrainingState (common/checkpoint/checkpoint.h). A part has a key in
+// state.json only if the part differs from its default below. The state.json of an older version
+// may lack keys, and can still be read.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 #include <optional>
 #include <string>
 
-#include "common/checkpoint/callback_record.h"
+#include "common/checkpoint/state/callback_record.h"
 #include "muster/json.h"
 #include "muster/status.h"
 

@@ -1,8 +1,8 @@
-#include "common/checkpoint/callback_record.h"
+#include "common/checkpoint/state/callback_record.h"
 
 #include <fmt/format.h>
 
-#include "common/checkpoint/fields.h"
+#include "common/checkpoint/state/fields.h"
 
 namespace muster::checkpoint {
 namespace {

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "common/checkpoint/callback_record.h"
+#include "common/checkpoint/state/callback_record.h"
 
 namespace muster::checkpoint {
 
