@@ -22,7 +22,7 @@
 #include <functional>
 #include <vector>
 
-#include "common/collective/formation.h"
+#include "common/collective/group/formation.h"
 #include "common/transport/listener/data_listener.h"
 
 namespace muster {

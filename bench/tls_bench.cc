@@ -26,7 +26,7 @@
 #include <vector>
 
 #include "absl/strings/str_split.h"
-#include "common/collective/formation.h"
+#include "common/collective/group/formation.h"
 #include "common/push_pull/client.h"
 #include "common/push_pull/wire.h"
 #include "common/security/identity.h"

@@ -1,4 +1,4 @@
-#include "common/collective/links.h"
+#include "common/collective/group/links.h"
 
 #include <fmt/format.h>
 

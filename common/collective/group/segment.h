@@ -16,7 +16,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
-#include "common/collective/shared_memory_group.h"
+#include "common/collective/group/shared_memory_group.h"
 #include "common/transport/counted_stream.h"
 
 namespace muster::collective {

@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "common/collective/engines/engine.h"
-#include "common/collective/links.h"
-#include "common/collective/segment.h"
-#include "common/collective/shared_memory_group.h"
+#include "common/collective/group/links.h"
+#include "common/collective/group/segment.h"
+#include "common/collective/group/shared_memory_group.h"
 
 namespace muster::collective {
 

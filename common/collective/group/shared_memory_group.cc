@@ -1,4 +1,4 @@
-#include "common/collective/shared_memory_group.h"
+#include "common/collective/group/shared_memory_group.h"
 
 #include <fmt/format.h>
 #include <linux/futex.h>

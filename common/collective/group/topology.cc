@@ -1,4 +1,4 @@
-#include "common/collective/topology.h"
+#include "common/collective/group/topology.h"
 
 #include <algorithm>
 #include <map>

@@ -1,4 +1,4 @@
-#include "common/collective/formation.h"
+#include "common/collective/group/formation.h"
 
 #include <fmt/format.h>
 
@@ -10,9 +10,9 @@
 
 #include "common/base/logging.h"
 #include "common/collective/engines/engine.h"
-#include "common/collective/host_group.h"
-#include "common/collective/links.h"
-#include "common/collective/ring.h"
+#include "common/collective/group/host_group.h"
+#include "common/collective/group/links.h"
+#include "common/collective/group/ring.h"
 #include "common/transport/listener/data_listener.h"
 
 namespace muster::collective {

@@ -1,4 +1,4 @@
-#include "common/collective/segment.h"
+#include "common/collective/group/segment.h"
 
 #include <dirent.h>
 #include <fcntl.h>

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "common/collective/engines/engine.h"
-#include "common/collective/links.h"
+#include "common/collective/group/links.h"
 
 namespace muster::collective {
 

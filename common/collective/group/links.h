@@ -15,8 +15,8 @@
 #include <string>
 #include <vector>
 
+#include "common/collective/group/topology.h"
 #include "common/collective/operation.h"
-#include "common/collective/topology.h"
 #include "common/transport/data_connection.h"
 
 namespace muster::collective {

@@ -1,4 +1,4 @@
-#include "common/collective/host_group.h"
+#include "common/collective/group/host_group.h"
 
 #include <fmt/format.h>
 #include <sched.h>

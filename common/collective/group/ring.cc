@@ -1,4 +1,4 @@
-#include "common/collective/ring.h"
+#include "common/collective/group/ring.h"
 
 #include <fmt/format.h>
 
