@@ -1,4 +1,4 @@
-#include "deploy/commands/checkpoint_command.h"
+#include "deploy/commands/inspection/checkpoint_command.h"
 
 #include <fmt/core.h>
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-#include "deploy/commands/status_command.h"
+#include "deploy/commands/inspection/status_command.h"
 
 #include <fmt/core.h>
 #include <fmt/format.h>

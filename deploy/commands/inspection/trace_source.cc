@@ -1,4 +1,4 @@
-#include "deploy/commands/trace_source.h"
+#include "deploy/commands/inspection/trace_source.h"
 
 #include <fmt/format.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-#include "deploy/commands/report_command.h"
+#include "deploy/commands/inspection/report_command.h"
 
 #include <fmt/core.h>
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-#include "deploy/commands/trace_command.h"
+#include "deploy/commands/inspection/trace_command.h"
 
 #include <fmt/core.h>
 #include <fmt/format.h>
@@ -12,7 +12,7 @@
 #include "common/cluster/task.h"
 #include "common/cluster/verdict.h"
 #include "common/job/job.h"
-#include "deploy/commands/trace_source.h"
+#include "deploy/commands/inspection/trace_source.h"
 #include "deploy/status/chief_link.h"
 
 namespace muster {

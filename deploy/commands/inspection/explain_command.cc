@@ -1,4 +1,4 @@
-#include "deploy/commands/explain_command.h"
+#include "deploy/commands/inspection/explain_command.h"
 
 #include <fmt/core.h>
 #include <fmt/format.h>
