@@ -22,8 +22,8 @@
 #include <functional>
 #include <vector>
 
-#include "common/collective/formation.h"
-#include "common/transport/data_listener.h"
+#include "common/collective/group/formation.h"
+#include "common/transport/listener/data_listener.h"
 
 namespace muster {
 namespace {

@@ -26,12 +26,12 @@
 #include <vector>
 
 #include "absl/strings/str_split.h"
-#include "common/collective/formation.h"
+#include "common/collective/group/formation.h"
 #include "common/push_pull/client.h"
 #include "common/push_pull/wire.h"
 #include "common/security/identity.h"
 #include "common/security/run_key.h"
-#include "common/transport/data_listener.h"
+#include "common/transport/listener/data_listener.h"
 #include "ps/server_connection.h"
 #include "ps/shard_store.h"
 

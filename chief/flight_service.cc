@@ -14,7 +14,7 @@
 #include "common/base/logging.h"
 #include "common/base/wait.h"
 #include "common/flight/flight_record.h"
-#include "common/rpc/server.h"
+#include "common/rpc/server/server.h"
 #include "proto/flight.grpc.pb.h"
 
 namespace muster::chief {

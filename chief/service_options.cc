@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <iterator>
 
-#include "chief/coordinator/caller_rules.h"
+#include "chief/coordinator/admission/caller_rules.h"
 #include "common/job/cuda_presence.h"
 #include "common/push_pull/options.h"
 

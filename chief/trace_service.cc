@@ -18,7 +18,7 @@
 #include "common/base/peer_text.h"
 #include "common/base/wait.h"
 #include "common/rpc/retry.h"
-#include "common/rpc/server.h"
+#include "common/rpc/server/server.h"
 #include "proto/trace.grpc.pb.h"
 
 namespace muster::chief {

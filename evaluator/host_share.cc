@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "common/rpc/host.h"
-#include "common/rpc/listen.h"
+#include "common/rpc/server/listen.h"
 
 namespace muster::evaluator {
 namespace {

@@ -11,7 +11,7 @@
 #include "common/push_pull/variable_messages.h"
 #include "common/push_pull/wire.h"
 #include "common/rpc/channel.h"
-#include "common/transport/hello.h"
+#include "common/transport/listener/hello.h"
 
 namespace muster::ps {
 namespace {

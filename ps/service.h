@@ -17,9 +17,9 @@
 #include <vector>
 
 #include "common/base/clock.h"
-#include "common/rpc/bulk_calls.h"
+#include "common/rpc/server/bulk_calls.h"
 #include "common/transport/counted_stream.h"
-#include "common/transport/data_listener.h"
+#include "common/transport/listener/data_listener.h"
 
 namespace muster {
 class SpanRecorder;

@@ -6,7 +6,8 @@
 #include <string>
 #include <utility>
 
-#include "common/rpc/server.h"
+#include "common/rpc/guarded.h"
+#include "common/rpc/server/server.h"
 #include "ps/messages.h"
 
 namespace muster::ps {

@@ -11,7 +11,7 @@
 #include <map>
 #include <memory>
 
-#include "common/rpc/bulk_calls.h"
+#include "common/rpc/server/bulk_calls.h"
 #include "proto/parameter_server.pb.h"
 #include "ps/shard_host.h"
 

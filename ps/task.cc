@@ -15,7 +15,7 @@
 #include "common/process/data_port.h"
 #include "common/process/task_identity.h"
 #include "common/process/task_process.h"
-#include "common/rpc/server.h"
+#include "common/rpc/server/server.h"
 #include "common/telemetry/task_telemetry.h"
 #include "muster/version.h"
 

@@ -12,7 +12,7 @@
 #include "common/base/faults/faults.h"
 #include "common/cluster/cluster_config.h"
 #include "common/job/job.h"
-#include "common/transport/data_listener.h"
+#include "common/transport/listener/data_listener.h"
 #include "ps/service.h"
 
 namespace muster::proto {

@@ -8,10 +8,10 @@
 #include <memory>
 #include <vector>
 
-#include "common/collective/formation.h"
+#include "common/collective/group/formation.h"
 #include "common/job/job.h"
 #include "common/transport/counted_stream.h"
-#include "common/transport/data_listener.h"
+#include "common/transport/listener/data_listener.h"
 
 namespace muster::worker {
 

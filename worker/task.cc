@@ -36,7 +36,7 @@
 #include "common/train/state/snapshot.h"
 #include "common/train/state/weights.h"
 #include "common/train/trainer.h"
-#include "common/transport/data_listener.h"
+#include "common/transport/listener/data_listener.h"
 #include "muster/version.h"
 #include "worker/formation.h"
 #include "worker/parameter_server/ps_worker.h"

@@ -16,10 +16,10 @@
 #include <string>
 #include <vector>
 
-#include "chief/coordinator/admission.h"
+#include "chief/coordinator/admission/admission.h"
 #include "chief/coordinator/member_events.h"
 #include "chief/decision/decision.h"
-#include "common/rpc/server.h"
+#include "common/rpc/server/server.h"
 #include "proto/telemetry.pb.h"
 
 namespace muster::proto {

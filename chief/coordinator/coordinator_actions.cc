@@ -5,7 +5,7 @@
 
 #include <utility>
 
-#include "chief/coordinator/convert.h"
+#include "chief/coordinator/admission/convert.h"
 #include "common/base/logging.h"
 
 namespace muster::chief {

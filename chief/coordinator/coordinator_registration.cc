@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "chief/coordinator/convert.h"
+#include "chief/coordinator/admission/convert.h"
 #include "common/base/logging.h"
 #include "common/base/suppressed.h"
 

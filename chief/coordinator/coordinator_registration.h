@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "chief/coordinator/admission.h"
+#include "chief/coordinator/admission/admission.h"
 #include "chief/coordinator/coordinator_actions.h"
 #include "common/base/peer_text.h"
 

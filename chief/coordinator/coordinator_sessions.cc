@@ -3,9 +3,9 @@
 
 #include <algorithm>
 
-#include "chief/coordinator/convert.h"
+#include "chief/coordinator/admission/convert.h"
+#include "chief/coordinator/admission/peer_limits.h"
 #include "chief/coordinator/coordinator_impl.h"
-#include "chief/coordinator/peer_limits.h"
 #include "common/base/logging.h"
 
 namespace muster::chief {

@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
-#include "chief/coordinator/admission.h"
-#include "chief/coordinator/convert.h"
+#include "chief/coordinator/admission/admission.h"
+#include "chief/coordinator/admission/convert.h"
 #include "common/base/json/utf8.h"
 #include "common/base/logging.h"
 #include "common/base/suppressed.h"

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "chief/coordinator/peer_limits.h"
+#include "chief/coordinator/admission/peer_limits.h"
 #include "common/base/logging.h"
 #include "common/telemetry/run_status.h"
 

@@ -7,7 +7,7 @@
 
 #include <new>
 
-#include "chief/coordinator/peer_limits.h"
+#include "chief/coordinator/admission/peer_limits.h"
 
 namespace muster::chief {
 

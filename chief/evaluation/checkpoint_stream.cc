@@ -4,7 +4,7 @@
 #include <memory>
 #include <utility>
 
-#include "common/rpc/server.h"
+#include "common/rpc/guarded.h"
 
 namespace muster::chief {
 namespace {

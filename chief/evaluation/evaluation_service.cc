@@ -17,7 +17,7 @@
 #include "common/base/peer_text.h"
 #include "common/base/wait.h"
 #include "common/cluster/protocol.h"
-#include "common/rpc/server.h"
+#include "common/rpc/server/server.h"
 
 namespace muster::chief {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "common/rpc/server.h"
+#include "common/rpc/server/server.h"
 
 namespace muster::chief {
 namespace {

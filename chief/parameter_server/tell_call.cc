@@ -6,7 +6,8 @@
 #include <optional>
 #include <string>
 
-#include "common/rpc/server.h"
+#include "common/rpc/guarded.h"
+#include "common/rpc/server/server.h"
 
 namespace muster::chief {
 namespace {

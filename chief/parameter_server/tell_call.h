@@ -11,7 +11,7 @@
 #include "chief/parameter_server/lease_call.h"
 #include "common/base/clock.h"
 #include "common/push_pull/variable_messages.h"
-#include "common/rpc/bulk_calls.h"
+#include "common/rpc/server/bulk_calls.h"
 #include "common/train/shown.h"
 
 namespace muster::chief {

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "common/base/logging.h"
-#include "common/checkpoint/callback_place.h"
+#include "common/checkpoint/state/callback_place.h"
 #include "common/job/finished_run.h"
 
 namespace muster::chief {

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "chief/coordinator/convert.h"
+#include "chief/coordinator/admission/convert.h"
 #include "common/base/logging.h"
 #include "common/job/program_path.h"
 #include "common/rpc/host.h"

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <charconv>
 
-#include "common/checkpoint/fields.h"
+#include "common/checkpoint/state/fields.h"
 
 namespace muster::checkpoint {
 namespace {

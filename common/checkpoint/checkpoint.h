@@ -27,8 +27,8 @@
 #include <string>
 #include <vector>
 
-#include "common/checkpoint/extras.h"
 #include "common/checkpoint/row_source.h"
+#include "common/checkpoint/state/extras.h"
 #include "common/checkpoint/tensor.h"
 #include "muster/json.h"
 

@@ -6,7 +6,7 @@
 #include <cctype>
 #include <charconv>
 
-#include "common/checkpoint/fields.h"
+#include "common/checkpoint/state/fields.h"
 
 namespace muster::checkpoint {
 

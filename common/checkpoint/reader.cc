@@ -10,10 +10,10 @@
 
 #include "absl/base/call_once.h"
 #include "common/base/files/crc32c.h"
-#include "common/checkpoint/fields.h"
 #include "common/checkpoint/files/checksummed_file.h"
 #include "common/checkpoint/manifest.h"
 #include "common/checkpoint/safetensors.h"
+#include "common/checkpoint/state/fields.h"
 #include "common/checkpoint/store.h"
 
 namespace muster::checkpoint {

@@ -13,11 +13,11 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "common/base/logging.h"
-#include "common/checkpoint/fields.h"
 #include "common/checkpoint/files/checksummed_file.h"
 #include "common/checkpoint/files/staged_file.h"
 #include "common/checkpoint/manifest.h"
 #include "common/checkpoint/safetensors.h"
+#include "common/checkpoint/state/fields.h"
 
 namespace muster::checkpoint {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "common/transport/data_listener.h"
+#include "common/transport/listener/data_listener.h"
 
 namespace muster::membership {
 namespace {

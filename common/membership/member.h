@@ -25,7 +25,7 @@
 
 #include "common/cluster/device_clash.h"
 #include "common/cluster/verdict.h"
-#include "common/collective/formation.h"
+#include "common/collective/group/formation.h"
 #include "common/membership/state_machine/member_state.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/host.h"

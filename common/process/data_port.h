@@ -8,7 +8,7 @@
 
 #include "common/cluster/cluster_config.h"
 #include "common/job/job.h"
-#include "common/transport/data_listener.h"
+#include "common/transport/listener/data_listener.h"
 
 namespace muster {
 

@@ -27,7 +27,7 @@
 #include "common/push_pull/options.h"
 #include "common/push_pull/rows/row_pull.h"
 #include "common/transport/counted_stream.h"
-#include "common/transport/data_listener.h"
+#include "common/transport/listener/data_listener.h"
 #include "muster/status.h"
 
 namespace muster::push_pull {

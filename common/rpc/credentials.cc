@@ -13,8 +13,8 @@
 #include "absl/synchronization/mutex.h"
 #include "common/base/logging.h"
 #include "common/base/peer_text.h"
+#include "common/rpc/guarded.h"
 #include "common/rpc/handshakes.h"
-#include "common/rpc/server.h"
 #include "common/security/facts_cache.h"
 
 namespace muster::rpc {

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "common/checkpoint/extras.h"
+#include "common/checkpoint/state/extras.h"
 #include "common/collective/communicator.h"
 #include "common/train/input/damaged_examples.h"
 #include "common/train/replica/replica.h"

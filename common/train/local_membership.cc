@@ -1,7 +1,7 @@
 // The membership of a single process. All replicas are local, and none can be lost.
 #include <atomic>
 
-#include "common/collective/formation.h"
+#include "common/collective/group/formation.h"
 #include "common/collective/nccl/nccl.h"
 #include "common/train/membership.h"
 

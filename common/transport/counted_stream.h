@@ -1,5 +1,5 @@
 // Counts the bytes that a process exchanges with other tasks. A process calls CountBytes in its
-// ListenerOptions::wrap (data_listener.h).
+// ListenerOptions::wrap (listener/data_listener.h).
 #pragma once
 
 #include <atomic>

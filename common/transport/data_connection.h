@@ -1,6 +1,6 @@
 // An established data connection: a byte stream between two processes that carries frames. A
-// connection belongs to one generation (see hello.h) and is never reused for another one. Only one
-// thread at a time may use a connection, but any thread may call Shutdown.
+// connection belongs to one generation (see listener/hello.h) and is never reused for another one.
+// Only one thread at a time may use a connection, but any thread may call Shutdown.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@
 namespace muster::transport {
 
 // The 64-byte header of a frame. A payload of `payload_bytes` bytes follows the header. The caller
-// defines `kind` and `body`. An example is in common/collective/links.h.
+// defines `kind` and `body`. An example is in common/collective/group/links.h.
 struct FrameHeader {
   static constexpr uint32_t kMagic = 0x314d464d;  // "MFM1".
   uint32_t magic = kMagic;

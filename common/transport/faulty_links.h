@@ -1,5 +1,6 @@
 // Cuts or freezes data connections, for fault injection with the command-line flag --fault. A
-// process calls FaultyLinks::Wrap in its ListenerOptions::wrap (data_listener.h). Thread-safe.
+// process calls FaultyLinks::Wrap in its ListenerOptions::wrap (listener/data_listener.h).
+// Thread-safe.
 #pragma once
 
 #include <memory>
@@ -19,7 +20,7 @@ class FaultyLinks {
   // Ends all current connections as a network failure would. Both sides get an error.
   void Cut();
   // Stops all reads and writes for `time`, on current and new connections, without an error on
-  // either side. The answer to a hello (hello.h) is still sent.
+  // either side. The answer to a hello (listener/hello.h) is still sent.
   void Freeze(Duration time);
 
   struct State;

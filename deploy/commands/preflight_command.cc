@@ -18,7 +18,7 @@
 #include "common/process/data_port.h"
 #include "common/process/task_identity.h"
 #include "common/rpc/host.h"
-#include "common/rpc/listen.h"
+#include "common/rpc/server/listen.h"
 #include "common/security/identity.h"
 #include "common/transport/address.h"
 #include "deploy/preflight/checks.h"

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "common/checkpoint/fields.h"
+#include "common/checkpoint/state/fields.h"
 #include "common/job/job.h"
 #include "common/telemetry/progress.h"
 #include "common/train/replica/devices/devices.h"

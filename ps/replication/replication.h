@@ -28,7 +28,7 @@
 
 #include "common/base/clock.h"
 #include "common/push_pull/options.h"
-#include "common/transport/data_listener.h"
+#include "common/transport/listener/data_listener.h"
 #include "ps/shard_store.h"
 
 namespace muster::ps {
@@ -58,7 +58,7 @@ struct ReplicationOptions {
   transport::DataListener* listener = nullptr;
   int task = 0, backup = 0;  // Indices of the ps tasks: this task and the backup.
   uint64_t view = 0;         // The number of the view.
-  // The secret of the view (see common/transport/hello.h), and the address of the backup's
+  // The secret of the view (see common/transport/listener/hello.h), and the address of the backup's
   // DataListener.
   std::string ticket, address;
 };

@@ -1,8 +1,8 @@
 // Any sequence of Hello and Report from peers, with time between them, on the coordinator's pure
 // half: who is admitted, what is known of members, and what is decided.
-#include "chief/coordinator/admission.h"
-#include "chief/coordinator/convert.h"
-#include "chief/coordinator/peer_limits.h"
+#include "chief/coordinator/admission/admission.h"
+#include "chief/coordinator/admission/convert.h"
+#include "chief/coordinator/admission/peer_limits.h"
 #include "chief/decision/decision.h"
 #include "chief/decision/describe_members.h"
 #include "common/cluster/protocol.h"

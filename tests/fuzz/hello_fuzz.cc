@@ -1,6 +1,6 @@
 // The first bytes of a data connection, and the answer to them.
 #include "common/transport/address.h"
-#include "common/transport/hello.h"
+#include "common/transport/listener/hello.h"
 #include "tests/fuzz/fuzz.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

@@ -1,5 +1,5 @@
 // JSON of any kind, and the reader of one object.
-#include "common/checkpoint/fields.h"
+#include "common/checkpoint/state/fields.h"
 #include "muster/json.h"
 #include "tests/fuzz/fuzz.h"
 

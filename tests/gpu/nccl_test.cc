@@ -10,7 +10,7 @@
 
 #include <thread>
 
-#include "common/collective/formation.h"
+#include "common/collective/group/formation.h"
 #include "common/collective/tensor.h"
 #include "tests/gpu/gpu.h"
 

@@ -11,6 +11,7 @@ import sys
 
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
 ROOMS = ("worker/*", "worker/parameter_server/*", "common/membership/*", "common/membership/resources/*", "common/membership/state_machine/*",
+         "chief/coordinator/admission/*",
          "common/session/*", "chief/coordinator/*", "chief/decision/*", "chief/evaluation/evaluation_rules.*", "chief/leases/*",
          "chief/shards/*", "common/cluster/*", "common/train/*", "common/train/embedding/*", "common/train/input/*", "common/train/loop/*",
          "common/train/exchange/*", "common/train/replica/*", "common/train/replica/devices/*", "common/train/replica/gradients/*",

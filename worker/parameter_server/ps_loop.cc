@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "common/base/logging.h"
-#include "common/collective/formation.h"
+#include "common/collective/group/formation.h"
 #include "common/data/pipeline.h"
 #include "common/data/single_thread.h"
 #include "common/flight/spans.h"

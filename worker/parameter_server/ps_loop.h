@@ -12,7 +12,7 @@
 #include <set>
 #include <string>
 
-#include "common/checkpoint/extras.h"
+#include "common/checkpoint/state/extras.h"
 #include "common/collective/communicator.h"
 #include "common/data/pipeline.h"
 #include "common/train/exchange/parameter_exchange.h"

@@ -12,7 +12,7 @@
 #include "common/job/job.h"
 #include "common/rpc/channel.h"
 #include "common/train/membership.h"
-#include "common/transport/data_listener.h"
+#include "common/transport/listener/data_listener.h"
 #include "muster/program.h"
 #include "muster/status.h"
 

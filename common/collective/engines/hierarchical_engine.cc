@@ -7,8 +7,8 @@
 #include <algorithm>
 #include <optional>
 
-#include "common/collective/host_group.h"
-#include "common/collective/ring.h"
+#include "common/collective/group/host_group.h"
+#include "common/collective/group/ring.h"
 
 namespace muster::collective {
 namespace {

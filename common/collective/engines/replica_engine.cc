@@ -9,7 +9,7 @@
 #include "common/base/logging.h"
 #include "common/collective/engines/engine.h"
 #include "common/collective/engines/thread_board.h"
-#include "common/collective/formation.h"
+#include "common/collective/group/formation.h"
 
 namespace muster::collective {
 namespace {

@@ -1,12 +1,13 @@
 // The memory that the threads of a group in one process share: a cell for each rank
-// (shared_memory_group.h), and the reason of the first rank that gives up. Internal.
+// (common/collective/group/shared_memory_group.h), and the reason of the first rank that gives up.
+// Internal.
 #pragma once
 
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
-#include "common/collective/shared_memory_group.h"
+#include "common/collective/group/shared_memory_group.h"
 
 namespace muster::collective {
 

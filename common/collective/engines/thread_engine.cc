@@ -4,7 +4,7 @@
 
 #include "common/collective/engines/engine.h"
 #include "common/collective/engines/thread_board.h"
-#include "common/collective/formation.h"
+#include "common/collective/group/formation.h"
 
 namespace muster::collective {
 namespace {

@@ -14,7 +14,7 @@
 #include "common/base/logging.h"
 #include "common/collective/engines/engine.h"
 #include "common/collective/failed_work.h"
-#include "common/collective/formation.h"
+#include "common/collective/group/formation.h"
 #include "common/collective/nccl/cuda_streams.h"
 #include "common/collective/operation_spans.h"
 

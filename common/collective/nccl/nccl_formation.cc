@@ -12,7 +12,7 @@
 
 #include "common/base/logging.h"
 #include "common/collective/engines/engine.h"
-#include "common/collective/formation.h"
+#include "common/collective/group/formation.h"
 #include "common/collective/nccl/cuda_streams.h"
 #include "common/collective/nccl/nccl.h"
 #include "common/collective/nccl/nccl_backend.h"

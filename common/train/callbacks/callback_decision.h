@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "common/checkpoint/callback_record.h"
+#include "common/checkpoint/state/callback_record.h"
 #include "muster/handles.h"
 
 namespace muster {

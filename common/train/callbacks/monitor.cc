@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "common/base/logging.h"
-#include "common/checkpoint/fields.h"
+#include "common/checkpoint/state/fields.h"
 #include "common/job/metric_direction.h"
 
 namespace muster {

@@ -16,7 +16,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
-#include "common/checkpoint/extras.h"
+#include "common/checkpoint/state/extras.h"
 #include "common/collective/communicator.h"
 #include "common/data/pipeline.h"
 #include "common/job/job.h"

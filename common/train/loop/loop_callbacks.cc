@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "common/base/logging.h"
-#include "common/checkpoint/callback_place.h"
+#include "common/checkpoint/state/callback_place.h"
 #include "common/train/callbacks/kept_weights.h"
 #include "common/train/loop/loop_reports.h"
 #include "common/train/predictor.h"

@@ -24,7 +24,7 @@
 #include <memory>
 #include <string>
 
-#include "common/checkpoint/callback_record.h"
+#include "common/checkpoint/state/callback_record.h"
 #include "common/train/callbacks/callbacks.h"
 #include "common/train/evaluation.h"
 #include "common/train/loop/loop_context.h"

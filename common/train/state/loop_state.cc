@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <set>
 
-#include "common/checkpoint/fields.h"
+#include "common/checkpoint/state/fields.h"
 #include "common/job/finished_run.h"
 #include "common/train/callbacks/kept_weights.h"
 #include "common/train/embedding/embedding_state.h"

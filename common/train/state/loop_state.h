@@ -20,7 +20,7 @@
 #include <string>
 #include <vector>
 
-#include "common/checkpoint/extras.h"
+#include "common/checkpoint/state/extras.h"
 #include "common/collective/communicator.h"
 #include "common/data/pipeline.h"
 #include "common/train/replica/replica.h"

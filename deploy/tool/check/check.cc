@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <atomic>
 
-#include "common/collective/formation.h"
+#include "common/collective/group/formation.h"
 #include "common/job/job.h"
 #include "common/job/program_path.h"
 #include "common/process/task_process.h"

@@ -1,5 +1,5 @@
 // How groups come to be, fail to, and leave nothing behind.
-#include "common/collective/formation.h"
+#include "common/collective/group/formation.h"
 
 #include <dirent.h>
 #include <fmt/format.h>
@@ -14,8 +14,8 @@
 #include <fstream>
 #include <thread>
 
-#include "common/collective/links.h"
-#include "common/collective/topology.h"
+#include "common/collective/group/links.h"
+#include "common/collective/group/topology.h"
 #include "tests/unit/collective/group_fixture.h"
 
 namespace muster::collective {

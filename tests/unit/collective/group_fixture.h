@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "common/collective/communicator.h"
-#include "common/collective/formation.h"
-#include "common/transport/data_listener.h"
+#include "common/collective/group/formation.h"
+#include "common/transport/listener/data_listener.h"
 
 namespace muster::testing {
 

@@ -1,5 +1,5 @@
 // A host's ranks watch over each other by the links between them.
-#include "common/collective/host_group.h"
+#include "common/collective/group/host_group.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>

@@ -1,6 +1,6 @@
 // Every operation of the CPU backends over the links of its generation and no others, and what goes
 // wrong among ranks that are not linked with each other.
-#include "common/collective/links.h"
+#include "common/collective/group/links.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -10,7 +10,7 @@
 #include <set>
 #include <thread>
 
-#include "common/collective/ring.h"
+#include "common/collective/group/ring.h"
 #include "tests/unit/collective/group_fixture.h"
 
 namespace muster::collective {

@@ -1,5 +1,5 @@
 // Whom a rank is linked with: symmetric, connected, few, and all that any operation uses.
-#include "common/collective/topology.h"
+#include "common/collective/group/topology.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>

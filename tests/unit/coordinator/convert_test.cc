@@ -1,5 +1,5 @@
 // What a peer says of itself is any number.
-#include "chief/coordinator/convert.h"
+#include "chief/coordinator/admission/convert.h"
 
 #include <gtest/gtest.h>
 

@@ -6,9 +6,9 @@
 #include <functional>
 #include <limits>
 
-#include "chief/coordinator/admission.h"
-#include "chief/coordinator/convert.h"
-#include "chief/coordinator/peer_limits.h"
+#include "chief/coordinator/admission/admission.h"
+#include "chief/coordinator/admission/convert.h"
+#include "chief/coordinator/admission/peer_limits.h"
 #include "common/cluster/protocol.h"
 #include "common/rpc/channel.h"
 #include "proto/coordinator.grpc.pb.h"

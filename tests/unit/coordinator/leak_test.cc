@@ -7,7 +7,7 @@
 #include <fstream>
 
 #include "common/base/logging.h"
-#include "common/transport/data_listener.h"
+#include "common/transport/listener/data_listener.h"
 #include "tests/unit/coordinator/harness.h"
 
 namespace muster::chief::testing {

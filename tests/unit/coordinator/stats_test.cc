@@ -4,7 +4,7 @@
 #include <atomic>
 #include <thread>
 
-#include "chief/coordinator/peer_limits.h"
+#include "chief/coordinator/admission/peer_limits.h"
 #include "common/base/phase.h"
 #include "common/rpc/channel.h"
 #include "proto/coordinator.grpc.pb.h"

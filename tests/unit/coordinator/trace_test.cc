@@ -9,7 +9,7 @@
 #include "chief/trace_service.h"
 #include "common/checkpoint/files/memory_file_system.h"
 #include "common/flight/trace_file.h"
-#include "common/rpc/server.h"
+#include "common/rpc/server/server.h"
 #include "common/session/trace_client.h"
 #include "muster/json.h"
 

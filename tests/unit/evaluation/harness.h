@@ -10,7 +10,7 @@
 
 #include "absl/synchronization/mutex.h"
 #include "chief/evaluation/evaluation_service.h"
-#include "common/rpc/server.h"
+#include "common/rpc/server/server.h"
 #include "evaluator/chief_link.h"
 
 namespace muster::evaluation {

@@ -98,7 +98,7 @@ TEST(LayoutRule, KnowsRightFromWrong) {
             "include must not include common");
   EXPECT_EQ(Violation("common/base/json/json.cc", "common/cluster/task.h"),
             "common/base lies below common/cluster");
-  EXPECT_EQ(Violation("common/rpc/server.cc", "chief/coordinator/coordinator.h"),
+  EXPECT_EQ(Violation("common/rpc/server/server.cc", "chief/coordinator/coordinator.h"),
             "common must not include chief");
   EXPECT_EQ(Violation("chief/coordinator/coordinator.cc", "worker/task.h"),
             "chief must not include worker");

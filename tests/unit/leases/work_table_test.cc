@@ -7,7 +7,7 @@
 #include <random>
 
 #include "chief/leases/chief_record.h"
-#include "common/checkpoint/callback_record.h"
+#include "common/checkpoint/state/callback_record.h"
 #include "tests/unit/leases/crew.h"
 
 namespace muster::chief {

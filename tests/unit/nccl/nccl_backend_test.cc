@@ -10,7 +10,7 @@
 #include <thread>
 
 #include "common/base/faults/process_fault.h"
-#include "common/collective/formation.h"
+#include "common/collective/group/formation.h"
 #include "common/collective/nccl/nccl.h"
 #include "tests/unit/nccl/nccl_double.h"
 

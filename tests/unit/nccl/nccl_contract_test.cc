@@ -4,7 +4,7 @@
 
 #include <thread>
 
-#include "common/collective/formation.h"
+#include "common/collective/group/formation.h"
 #include "common/collective/nccl/nccl.h"
 #include "tests/unit/collective/contract.h"
 #include "tests/unit/nccl/nccl_double.h"

@@ -17,7 +17,7 @@
 
 #include "absl/synchronization/mutex.h"
 #include "chief/parameter_server/director/director.h"
-#include "common/rpc/server.h"
+#include "common/rpc/server/server.h"
 #include "tests/unit/parameter_server/fake_ps.h"
 #include "tests/unit/parameter_server/fake_state.h"
 #include "tests/unit/parameter_server/fake_worker.h"

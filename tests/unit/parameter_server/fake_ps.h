@@ -12,7 +12,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
-#include "common/rpc/server.h"
+#include "common/rpc/server/server.h"
 #include "proto/parameter_server.grpc.pb.h"
 
 namespace muster::chief::testing {

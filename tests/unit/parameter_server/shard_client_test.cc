@@ -6,7 +6,7 @@
 
 #include <atomic>
 
-#include "common/rpc/server.h"
+#include "common/rpc/server/server.h"
 #include "tests/unit/rpc/identities.h"
 
 namespace muster::chief {

@@ -6,9 +6,9 @@
 #include <cstring>
 
 #include "chief/leases/work_table.h"
-#include "common/checkpoint/callback_record.h"
 #include "common/checkpoint/files/memory_file_system.h"
 #include "common/checkpoint/manifest.h"
+#include "common/checkpoint/state/callback_record.h"
 #include "common/checkpoint/store.h"
 #include "common/data/pipeline.h"
 #include "common/train/replica/replica.h"

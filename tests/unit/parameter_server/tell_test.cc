@@ -6,7 +6,7 @@
 
 #include "chief/parameter_server/tell_call.h"
 #include "common/rpc/channel.h"
-#include "common/rpc/server.h"
+#include "common/rpc/server/server.h"
 #include "tests/unit/parameter_server/fake_cluster.h"
 #include "tests/unit/rpc/identities.h"
 

@@ -15,7 +15,7 @@
 #include "common/push_pull/variable_messages.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/retry.h"
-#include "common/rpc/server.h"
+#include "common/rpc/server/server.h"
 #include "proto/parameter_server.grpc.pb.h"
 #include "ps/messages.h"
 #include "ps/service.h"

@@ -1,6 +1,6 @@
 // Tests the accept loop over loopback. Each test takes the place of gRPC: it keeps or closes the
 // connections that the acceptor hands over.
-#include "common/rpc/acceptor.h"
+#include "common/rpc/server/acceptor.h"
 
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -18,7 +18,7 @@
 
 #include "absl/synchronization/mutex.h"
 #include "common/base/wait.h"
-#include "common/rpc/sockets.h"
+#include "common/rpc/server/sockets.h"
 #include "tests/unit/base/failing_new.h"
 
 namespace muster::rpc {

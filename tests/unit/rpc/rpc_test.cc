@@ -14,8 +14,8 @@
 #include <thread>
 
 #include "common/rpc/channel.h"
-#include "common/rpc/listen.h"
-#include "common/rpc/server.h"
+#include "common/rpc/server/listen.h"
+#include "common/rpc/server/server.h"
 #include "proto/coordinator.grpc.pb.h"
 #include "tests/unit/rpc/identities.h"
 

@@ -1,4 +1,4 @@
-#include "common/rpc/worker_pool.h"
+#include "common/rpc/server/worker_pool.h"
 
 #include <gtest/gtest.h>
 

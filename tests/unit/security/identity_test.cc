@@ -17,7 +17,7 @@
 #include <thread>
 
 #include "common/rpc/channel.h"
-#include "common/rpc/server.h"
+#include "common/rpc/server/server.h"
 #include "proto/flight.grpc.pb.h"
 #include "tests/unit/base/logged_lines.h"
 #include "tests/unit/security/cluster.h"

@@ -9,7 +9,7 @@
 #include <future>
 #include <thread>
 
-#include "common/collective/formation.h"
+#include "common/collective/group/formation.h"
 #include "common/train/state/snapshot.h"
 #include "tests/unit/train/kept.h"
 

@@ -5,7 +5,7 @@
 
 #include <thread>
 
-#include "common/collective/formation.h"
+#include "common/collective/group/formation.h"
 #include "tests/unit/train/test_program.h"
 
 namespace muster {

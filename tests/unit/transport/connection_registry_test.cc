@@ -1,5 +1,5 @@
 // Tests the place where connections wait after their hello.
-#include "common/transport/connection_registry.h"
+#include "common/transport/listener/connection_registry.h"
 
 #include <gtest/gtest.h>
 #include <sys/socket.h>

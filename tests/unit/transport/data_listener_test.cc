@@ -1,4 +1,4 @@
-#include "common/transport/data_listener.h"
+#include "common/transport/listener/data_listener.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

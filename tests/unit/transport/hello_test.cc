@@ -1,4 +1,4 @@
-#include "common/transport/hello.h"
+#include "common/transport/listener/hello.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -11,7 +11,7 @@
 #include <string>
 
 #include "common/transport/address.h"
-#include "common/transport/data_listener.h"
+#include "common/transport/listener/data_listener.h"
 
 namespace muster::transport {
 

@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "absl/synchronization/mutex.h"
-#include "common/rpc/server.h"
+#include "common/rpc/server/server.h"
 #include "proto/parameter_server.grpc.pb.h"
 
 namespace muster::worker {

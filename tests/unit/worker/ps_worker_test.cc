@@ -10,7 +10,7 @@
 #include <atomic>
 
 #include "common/base/files/fd.h"
-#include "common/collective/formation.h"
+#include "common/collective/group/formation.h"
 #include "tests/unit/train/test_program.h"
 
 namespace muster::worker::testing {

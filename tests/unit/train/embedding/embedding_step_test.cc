@@ -4,7 +4,7 @@
 #include <ATen/core/grad_mode.h>
 #include <gmock/gmock.h>
 
-#include "common/collective/formation.h"
+#include "common/collective/group/formation.h"
 #include "common/train/step/step.h"
 #include "tests/unit/train/embedding/embedding_programs.h"
 

@@ -9,7 +9,7 @@
 #include <set>
 #include <thread>
 
-#include "common/collective/formation.h"
+#include "common/collective/group/formation.h"
 #include "common/train/step/step.h"
 #include "tests/unit/train/embedding/embedding_programs.h"
 #include "tests/unit/train/kept.h"

@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "common/collective/formation.h"
+#include "common/collective/group/formation.h"
 #include "common/data/pipeline.h"
 #include "common/optim/update_kernels.h"
 #include "common/push_pull/rows/packed_rows.h"

@@ -10,7 +10,7 @@
 #include <thread>
 
 #include "common/base/glob.h"
-#include "common/collective/formation.h"
+#include "common/collective/group/formation.h"
 #include "common/train/replica/replica_buffers.h"
 #include "common/train/state/snapshot.h"
 #include "tests/unit/train/kept.h"

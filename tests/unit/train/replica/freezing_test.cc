@@ -4,7 +4,7 @@
 #include <ATen/TensorOperators.h>
 #include <gmock/gmock.h>
 
-#include "common/collective/formation.h"
+#include "common/collective/group/formation.h"
 #include "common/train/state/snapshot.h"
 #include "common/train/step/step.h"
 #include "tests/unit/train/kept.h"

@@ -6,7 +6,7 @@
 
 #include <thread>
 
-#include "common/collective/formation.h"
+#include "common/collective/group/formation.h"
 
 namespace muster {
 namespace {

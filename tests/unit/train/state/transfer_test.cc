@@ -7,7 +7,7 @@
 #include <numeric>
 #include <thread>
 
-#include "common/collective/formation.h"
+#include "common/collective/group/formation.h"
 #include "common/train/state/loop_state.h"
 #include "tests/unit/train/test_program.h"
 #include "tests/unit/train/watched_communicator.h"
