@@ -79,7 +79,7 @@ class CoordinatorImpl final : public Coordinator,
   int MemberOfLocked(const chief::Session* session) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const CoordinatorOptions options_;
-  // A pulse is the coordinator's answer to a member's report. stop_pulse_ asks the member to stop.
+  // pulse_ is the coordinator's answer to a member's report. stop_pulse_ asks the member to stop.
   const chief::Session::Message pulse_, stop_pulse_;
   LogRateLimiter refused_lines_;
   std::unique_ptr<rpc::Server> server_;
@@ -89,8 +89,8 @@ class CoordinatorImpl final : public Coordinator,
   // True if a generation waits until the run id and the term are on the disk.
   bool to_form_ = false;
   absl::Status last_write_;  // The result of the last write of the run id and the term.
-  // The time of the first try in the current series of tries to write. nullopt after a success. A
-  // new series starts if no write was needed for ten seconds.
+  // The time of the first attempt since the last successful write. nullopt after a success. Set
+  // anew by an attempt after ten seconds in which no write was needed.
   std::optional<PausingTime> first_try_at_;
   PausingTime write_needed_at_;  // The last time at which a write was needed.
 

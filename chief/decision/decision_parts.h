@@ -70,8 +70,8 @@ std::string ReasonForFewer(PausingTime now, const JobState& s, const MembershipO
 std::optional<Decision> DecideNewMember(PausingTime now, const JobState& s,
                                         const MembershipOptions& o);
 // Elastic jobs and jobs with spares: returns the decision about a member that was asked to stop.
-// The member leaves alone if enough others remain. Otherwise all members stop. Returns nullopt if
-// no member was asked to stop, or if the whole job stops or ends anyway.
+// The member leaves alone if it is not the chief and enough others remain. Otherwise all stop.
+// Returns nullopt if no member was asked to stop, or if the whole job stops or ends anyway.
 std::optional<Decision> DecideLeave(const JobState& s, const MembershipOptions& o);
 
 // Returns the number of declared members minus MembershipOptions::spares.

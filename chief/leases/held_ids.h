@@ -1,4 +1,4 @@
-// A question about a worker's call that all tables of work ask.
+// HoldsId looks up an id in NextRequest::held, the ids of the work that a worker holds.
 #pragma once
 
 #include <algorithm>

@@ -4,9 +4,9 @@
 // primaries and backups to all shards. The chief makes a new view after the loss or the return of a
 // ps task. Views are numbered.
 //
-// A home of a shard is a ps task that may store it. The homes of shard s are task s and, if the job
-// keeps two copies, task s + 1 (task 0 for the last shard). The parameter `replicas` is the number
-// of copies.
+// Each shard has one or two tasks that may store it. Task s may store shard s. If the job keeps two
+// copies, task s + 1 (task 0 for the last shard) may store it too. The parameter `replicas` is the
+// number of copies.
 #pragma once
 
 #include <cstdint>
@@ -44,16 +44,16 @@ using Present = std::set<int>;
 // has returned within `patience`.
 bool MustRestore(const Holders& holders, MonotonicTime since, Duration patience, MonotonicTime now);
 
-// Returns (shard, task) for each shard without a primary, if one of its homes is present. `task` is
-// the first present home. The chief restores the shard on this task.
+// Returns (shard, task) for each shard without a primary. `task` is the first present task that may
+// store the shard. Omits the shard if there is none. The chief restores the shard on `task`.
 std::vector<std::pair<int, int>> ToRestore(const Placements& placements, const Present& present,
                                            int replicas);
-// Makes `task` the primary of a shard. Called when the chief has filled the task with a state of
-// the shard, or when the task has returned and still holds the shard.
+// Makes `task` the primary of a shard. Called when the chief has sent a state of the shard to the
+// task, or when the task has returned and still holds the shard.
 void Restored(int shard, int task, Placements* placements);
 
-// Assigns a backup to each shard that has a primary but no backup, if a home is present. The backup
-// is not in sync yet. Returns true if `placements` changed.
+// Assigns a backup to each shard that has only a primary, if a second task for it is present. The
+// backup is not in sync yet. Returns true if `placements` changed.
 bool AddBackups(const Present& present, int replicas, Placements* placements);
 
 // Called when the task `primary` reports that its backup of `shard` is in sync. Returns true if
@@ -68,8 +68,8 @@ bool Synced(int primary, int shard, Placements* placements);
 bool CanDropBackup(int primary, int shard, Placements* placements);
 
 // Returns the placements with which a restarted chief begins. `record` has the placements of the
-// earlier chief (ChiefRecord::placements). The result omits tasks that no longer hold the shard.
-// `serving[t]` has the shards whose complete state task t holds.
+// earlier chief (ChiefRecord::placements). The result omits tasks that no longer hold the shard,
+// and backups that are not in sync. `serving[t]` has the shards whose complete state task t holds.
 Placements AdoptPlacements(const Placements& record, const std::vector<std::set<int>>& serving);
 
 bool Complete(const Placements& placements);  // Returns true if every shard has a primary.

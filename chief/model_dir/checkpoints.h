@@ -2,9 +2,9 @@
 // checkpoint is due and which checkpoint is the best. A thread of Checkpoints writes the files,
 // while training continues. While a checkpoint is being written, Checkpoints skips all further
 // checkpoints that become due. There are two exceptions: the last checkpoint (at the end or at a
-// stop), and a checkpoint with a new best validation metric. For these, training waits until the
-// previous checkpoint is written. result.json has the number of failed writes. Checkpoints logs a
-// failed write only if the previous write succeeded.
+// stop), and a checkpoint with a new best value of checkpoint.best. For these, training waits until
+// the previous checkpoint is written. result.json has the number of failed writes. Checkpoints logs
+// a failed write only if the previous write succeeded.
 #pragma once
 
 #include <functional>
@@ -59,7 +59,7 @@ class Checkpoints : public CheckpointSink, public Observer {
 
   // Reports metrics that the evaluator task has measured on the checkpoint of `step`. After the
   // first call, the evaluator's metrics decide which checkpoint is the best. Metrics of validation
-  // no longer count.
+  // or training no longer count.
   virtual void Evaluated(int64_t step, const std::map<std::string, double>& metrics) = 0;
   // Returns the outcome of all saves, for result.json.
   virtual CheckpointRecord Record() const = 0;

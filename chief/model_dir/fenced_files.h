@@ -5,8 +5,8 @@
 // FencedFiles::Write has four steps. It writes a temporary file whose name contains the chief's
 // term (a number above the terms of all earlier owners). It checks that this chief still owns
 // model_dir. It removes the temporary files of earlier terms. It renames its temporary file. If a
-// superseded chief wakes after its successor's third step, its temporary file no longer exists and
-// its fourth step fails.
+// superseded chief wakes after the third step of its successor, the superseded chief's temporary
+// file no longer exists, so its rename fails.
 #pragma once
 
 #include <cstdint>

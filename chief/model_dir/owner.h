@@ -2,14 +2,14 @@
 // file owner.json in the model_dir names the owning process and the run. Only chiefs write this
 // file.
 //
-// The owner rewrites owner.json every second with a new number, the "beat". Another process that
-// wants the model_dir measures with its own monotonic clock how long the beat stays the same. An
-// owner whose beat stays the same for 4 s counts as dead. Wall clocks are not used, because hosts
-// that share a file system may have different times. On the owner's host, in the same PID
-// namespace, a process waits only if the owner's process still exists.
+// The owner writes a new heartbeat number to owner.json every second. Another process that wants
+// the model_dir measures with its own monotonic clock how long the number stays the same. An owner
+// whose number stays the same for 4 s counts as dead. Wall clocks are not used, because hosts that
+// share a file system may have different times. On the owner's host, in the same PID namespace, a
+// process waits only if the owner's process still exists.
 //
 // A process takes the model_dir of a dead owner by renaming a new file to owner.json, while it
-// holds a lock on owner.lock. An owner writes its beats through the open descriptor of its own
+// holds a lock on owner.lock. An owner writes the number through the open descriptor of its own
 // file. An owner that was frozen and superseded (replaced by another owner) therefore writes to a
 // deleted file when it wakes.
 #pragma once
@@ -32,8 +32,8 @@ struct OwnerOptions {
   std::string model_dir;  // Created if missing.
   RunChoice run = RunChoice::kContinue;
   Duration refresh = std::chrono::seconds(1);
-  // An owner counts as dead if its beat stays the same for this long. Must be several times
-  // `refresh`.
+  // An owner counts as dead if its heartbeat number stays the same for this long. Must be several
+  // times `refresh`.
   Duration watch = std::chrono::seconds(4);
   // Called at most once, on a thread of the Owner, when another process has taken the directory or
   // the directory is gone.

@@ -36,8 +36,8 @@ struct PublisherOptions {
   std::function<absl::Status()> fence;
   bool independent = false;  // True for a job with parameter servers.
   uint32_t term = 0;         // The chief's term (Owner::term() in owner.h).
-  // When this chief started, the previous owner of model_dir had given no sign of life for this
-  // many seconds. Negative if there was no previous owner.
+  // The number of seconds from the last write of owner.json by the previous owner of model_dir to
+  // the start of this chief. Negative if there was no previous owner.
   double silent_seconds = -1;
   // Called before each write of summaries. The write fails with the returned error. Null: no check.
   std::function<absl::Status()> check_disk;
@@ -91,8 +91,8 @@ class Publisher final : public Observer, public GraphObserver {
 
  private:
   explicit Publisher(PublisherOptions options);
-  // float16: logs steps that were skipped because their gradients were not finite. Logs only the
-  // first, the tenth, the hundredth and so on, because there may be many.
+  // float16: logs a step that was skipped because its gradients were not finite, if it is the
+  // first, the tenth, the hundredth and so on, or if it lowered the loss scale to the minimum.
   void LogSkippedLocked(const StepReport& report) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void LogSkippedInEpochLocked(const EpochReport& report) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void ShowLocked(const StepReport& report) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

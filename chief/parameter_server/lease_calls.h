@@ -81,8 +81,8 @@ class LeaseCalls {
   State state_ = State::kShut;
   WorkTable* table_ = nullptr;
   const ShardServers* servers_ = nullptr;
-  // Maps each worker to the incarnation (random number of the process) that has sent the digest of
-  // its layout.
+  // Maps each worker to the incarnation (a random number) of the process that has sent the digest
+  // of the worker's layout.
   std::map<int, uint64_t> introduced_;
   push_pull::IntegerBuffers integers_;
   // Maps a process (worker and incarnation) to NextRequest::buffers_sequence of its newest report

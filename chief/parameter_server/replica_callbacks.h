@@ -1,6 +1,6 @@
 // ReplicaCallbacks runs the callbacks of a parameter-server job on the chief's replica of the
 // model. It makes their CallbackHost (common/train/callbacks), runs hooks, and carries out the
-// decisions of callbacks about weights. A callback can make the replica keep a copy of its weights,
+// decisions of callbacks about weights. For a callback, the replica can keep a copy of its weights,
 // for example of the best ones. ReplicaCallbacks knows the step of each copy. Used by one thread at
 // a time, except for WeightsChanged.
 #pragma once

@@ -154,8 +154,8 @@ struct StartReport {
   // The training metrics of the epoch, as in EpochReport. Set if start_step ends an epoch or the
   // job.
   std::map<std::string, double> train_metrics;
-  // The passes that were completed after start_step. Their `examples` and `seconds` are not set.
-  // Empty if start_step was restored from a checkpoint.
+  // The completed validation and test passes of the state after start_step. Their `examples` and
+  // `seconds` are not set. Empty if start_step was restored from a checkpoint.
   std::vector<EpochReport> passes;
   // The number of epochs that had begun at start_step. If it is -1, the observer computes the
   // number from start_step and steps_per_epoch.
@@ -214,8 +214,8 @@ class Observer {
   // file sets.
   virtual void OnFinish(int64_t /*step*/) {}
   // Called right before the loop gives the state after `step` to the checkpoint sink. The observer
-  // must write all earlier reports to disk before it returns. A restart from this checkpoint then
-  // leaves no gap in the files.
+  // must flush all earlier reports to its files, but need not sync them. If only the process
+  // crashes, a restart from this checkpoint leaves no gap in the files.
   virtual void OnSave(int64_t /*step*/) {}
   // Called for an image or a histogram that the program shows with the methods `image` and
   // `histogram` of Step and Evaluation. OnHistogram is also called for histograms of the

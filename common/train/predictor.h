@@ -26,7 +26,7 @@ class Replica;
 // refuses the input, and a ProgramError if the program fails. Called in the replica's thread.
 absl::StatusOr<at::Tensor> PredictBatch(Replica* replica, Precision precision, data::Batch batch,
                                         std::vector<std::string> columns);
-// Implements CallbackContext::predict. Like PredictBatch, except that `columns` may be empty. If
+// Implements CallbackContext::predict. Does what PredictBatch does, but `columns` may be empty. If
 // `columns` is empty, a single tensor has the name "x", and several tensors have the names "0", "1"
 // and so on.
 absl::StatusOr<at::Tensor> PredictForHook(Replica* replica, Precision precision,

@@ -12,8 +12,8 @@
 namespace muster::hosts {
 
 // Splits the value of --ssh, such as "ssh -p 2222 -F 'my config'", into words. A quoted text
-// belongs to one word, and a backslash escapes the next character. Returns ConfigurationError for
-// an unclosed quote or an empty command.
+// belongs to one word. Outside of single quotes, a backslash escapes the next character. Returns
+// ConfigurationError for an unclosed quote or an empty command.
 absl::StatusOr<std::vector<std::string>> SplitCommand(const std::string& text);
 
 // Returns the command line that connects to a host and runs `command` there. ssh opens the control
@@ -37,9 +37,9 @@ std::string HostNameIn(std::string_view configuration);
 // line kShellReady, reads one line from its standard input, and executes this line.
 std::string ShellCommand();
 inline constexpr std::string_view kShellReady = "muster-shell-ready";
-// Returns the line for the standard input of ShellCommand. `folder` is quoted for the shell. The
-// shell changes to `folder`, and prints kVersionIs and the version of the program `muster` on one
-// line. It then replaces itself with `muster run-tasks LAUNCH`.
+// Returns the line for the standard input of ShellCommand. The caller has quoted `folder` for the
+// shell. The shell changes to `folder`, and prints kVersionIs and the version of the program
+// `muster` on one line. It then replaces itself with `muster run-tasks LAUNCH`.
 std::string StartLine(const std::string& folder, const std::string& muster,
                       const std::string& launch);
 inline constexpr std::string_view kVersionIs = "muster-version ";

@@ -50,9 +50,9 @@ std::shared_ptr<const Metric> MakeSum();  // Sums all elements of the output.
 // scores [batch, classes]. The target has class numbers [batch] or probabilities [batch, classes].
 // Among equal scores, the first one counts as the highest.
 std::shared_ptr<const Metric> MakeAccuracy();
-// Computes the fraction of examples whose true class is among the k highest scores. Output and
-// target are as for MakeAccuracy. Classes with a score equal to the k-th highest score also count
-// as among the k highest.
+// Computes the fraction of examples whose true class has one of the k highest scores. Output and
+// target are as for MakeAccuracy. A score equal to the k-th highest score is also one of them, even
+// if there are then more than k.
 std::shared_ptr<const Metric> MakeTopKAccuracy(int k);
 // Predicts 1 for outputs above the threshold, and 0 for all others. Computes the fraction of
 // correct predictions. The output has shape [batch] or [batch, 1]. Targets are 0 or 1.
@@ -71,8 +71,8 @@ std::shared_ptr<const Metric> MakePerplexity();
 // The following metrics, up to MakeAuc, count correct and wrong binary decisions, as in
 // keras.metrics. Outputs are scores. Outputs and targets have one of three forms:
 //  - Any shape, with targets of the same shape. A target other than 0 is positive.
-//  - Scores [..., classes], with class numbers [...]. A class number counts as 1 for its class and
-//    as 0 for the others.
+//  - Scores [..., classes], with class numbers [...]. A class number means target 1 for its class
+//    and target 0 for the others.
 //  - A column [batch, 1], with targets [batch].
 
 // Selects the values that count as predicted positive. A value must be above the threshold. If

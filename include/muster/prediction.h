@@ -20,12 +20,12 @@ class Prediction {
   at::Device device() const;
   // Returns the names of the batch's components, in order. If the input of `muster predict` is a
   // folder, the names are the folder's file names without ".npy". The names have the order of the
-  // columns in the job's "data", or alphabetical order if the job has no "data". If the input is
-  // one file or a prompt, there is one name. This name is the first column name in the job's "data"
-  // that is not "target". If the job has no "data", the name is "x".
+  // columns in the job's "data", or alphabetical order if the job has no "data". One file has the
+  // first column name in the job's "data" that is not "target", or "x" without "data". A prompt has
+  // the name "x", or "0", "1" and so on if encode() returns several tensors.
   const std::vector<std::string>& columns() const;
-  // These functions return rows of embedding tables, as in Step. For a key that was never trained,
-  // the row has its initial value.
+  // These functions return rows of embedding tables, as the functions of Step with this name do.
+  // For a key that was never trained, the row has its initial value.
   at::Tensor lookup(EmbeddingHandle table, const at::Tensor& keys);
   at::Tensor lookup(EmbeddingHandle table, const Bags& bags, Pooling pooling);
   std::vector<at::Tensor> lookup(const std::vector<TableKeys>& keys);

@@ -19,8 +19,8 @@ class Handover {
   // Returns the size of the state.
   size_t bytes() const;
   // Sends the state in one or more frames. Returns the number of the last frame on `link`. `limit`
-  // is the argument of ReplicaLink::Send. Returns Superseded if `closed` becomes true between two
-  // frames.
+  // is the argument of ReplicaLink::Send. Before each frame with rows, returns Superseded if
+  // `closed` is true.
   absl::StatusOr<uint64_t> Send(ReplicaLink& link, Duration limit,
                                 const std::atomic<bool>& closed) const;
 

@@ -50,9 +50,9 @@ struct PsLoopContext {
   TaskMeter* meter = nullptr;      // Null: nothing is measured.
 };
 
-// Loads the examples of a lease, for LeaseClientOptions::load. If the lease may start at once, also
-// starts to pull the rows of embedding tables that the batch looks up. If the lease must wait for
-// slower workers, does not pull the rows, because they would be too old when the lease starts.
+// Loads the examples of a lease, for LeaseClientOptions::load. If a training lease may start at
+// once, also starts to pull the rows of embedding tables that the batch looks up. If it must wait
+// for slower workers, does not pull the rows, because they would be too old when it starts.
 absl::StatusOr<std::shared_ptr<void>> LoadLease(const std::map<Split, data::DatasetPtr>& datasets,
                                                 const data::PipelineOptions& options,
                                                 const proto::Lease& lease, Replica* replica,

@@ -13,7 +13,7 @@ namespace muster::chief {
 
 proto::Verdict VerdictToProto(const Verdict& verdict);
 Phase PhaseFromWire(uint32_t phase);
-// Returns the process that sent `hello`, the first message of a session that was opened at `now`.
+// Returns the process that sent `hello`, the first message of a session. `hello` arrived at `now`.
 MemberProcess ProcessOf(const proto::Hello& hello, PausingTime now);
 // Updates `member`, which sent `report`. The report arrived at `now`. Returns true if the report
 // changes `member` in a way that may require a new decision of the coordinator.

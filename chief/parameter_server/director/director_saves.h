@@ -78,10 +78,10 @@ class DirectorSaves {
   // Returns true if no lease may be given out, because a wanted cut has not begun or because the
   // CheckpointSink has not been asked about the request of RequestBest.
   bool HoldsLeases() const;
-  // Returns whether the job can end with the state after `step` without another checkpoint. The
-  // state must be in the checkpoint of SetSaved, or in a cut with Cut::must. Other saves do not
-  // count. If the hooks for the end of training have run, a save from before these hooks does not
-  // count either.
+  // Returns whether the job can end with the state after `step` without another checkpoint. It can
+  // if SetSaved was called for this state, or if a cut with Cut::must has the state. Other saves do
+  // not count. If the hooks for the end of training have run, a save from before these hooks does
+  // not count either.
   bool IsSaved(int64_t step) const;
   // Notes that the checkpoint from which training resumes has the state after `step`. `ended` is
   // true if the hooks for the end of training ran before this checkpoint was made, or if the

@@ -1,8 +1,8 @@
 // Limits a server's bulk calls: long streams whose speed the client determines, for example the
 // transfer of a checkpoint. Only a few bulk calls may run at a time. When the maximum is reached, a
-// new call replaces the call that has made no progress for the longest time. If all calls make
-// progress, the new call is refused. A bulk call has one message in flight, so a stalled call uses
-// the memory of one message and no thread.
+// new call replaces the call that has made no progress for the longest time, if that time is at
+// least Limits::standstill. Otherwise the new call is refused. A bulk call has one message in
+// flight, so a stalled call uses the memory of one message and no thread.
 #pragma once
 
 #include <grpcpp/server_context.h>
@@ -24,8 +24,8 @@ class BulkCalls {
   struct Limits {
     int most = 8;  // Maximum number of calls at a time.
     // A call that makes no progress for this time is cancelled. The default is long because a chief
-    // fills several parameter servers at the same time. While the chief reads the rows for one
-    // server, its calls to the other servers make no progress.
+    // sends state to several parameter servers at the same time. While the chief reads the rows for
+    // one server, its calls to the other servers make no progress.
     Duration silence = std::chrono::minutes(10);
     // A new call may replace a call that has made no progress for at least this time.
     Duration standstill = std::chrono::seconds(10);
@@ -56,7 +56,7 @@ class BulkCalls {
     grpc::CallbackServerContext* const context_;
     const char* const method_;
     const std::string caller_;
-    // Guarded by calls_->mu_.
+    // calls_->mu_ guards the fields below.
     // The time of the latest progress, and the time at which BulkCalls cancels this call.
     MonotonicTime since_, until_;
     bool admitted_ = false, cancelled_ = false;

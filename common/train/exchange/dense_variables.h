@@ -1,8 +1,8 @@
 // Parameter servers hold the parameters and floating-point buffers of a worker. For each of these
 // variables, DenseVariables has the position in the client's memory (push_pull/client.h) and the
 // state in the current step. No step may change a buffer that the program declares kSame
-// (BufferMode). A chunk is a range of a server's memory that belongs to one optimizer. Chunks have
-// one numbering for all servers.
+// (BufferMode). A chunk is a range of a server's memory that belongs to one optimizer. A parameter
+// `chunk` is an index into the chunks of all servers.
 //
 // ParameterExchange owns the object. Used by the replica's thread. Autograd may deliver gradients
 // in a thread of its own, while the replica's thread waits. Internal to this folder.
@@ -42,8 +42,8 @@ class DenseVariables {
 
   void BeginStep();
   // Sends a request for one chunk. `what` says whether the request has a gradient, a difference or
-  // nothing. The answer has the new values of the chunk. If the request has nothing, the answer has
-  // values only if the chunk has changed since the last pull. REQUIRES: a push has begun.
+  // nothing. The answer has the new values of the chunk. For a request with nothing (a pull), the
+  // answer has values only if they changed since the last pull. REQUIRES: a push has begun.
   void Launch(int chunk, What what);
   // For each buffer, writes the change during this step to the client's memory, unless `weight` is
   // 0. Returns the arguments of the last launches of the step. These are pushes of the changed
@@ -56,11 +56,11 @@ class DenseVariables {
   void AddNotFinite(const std::set<std::pair<int, int>>& chunks,
                     std::set<std::string>* names) const;
 
-  // The gradients of one optimizer of the program. gradient_sink.h explains reductions.
+  // The functions below handle one optimizer's gradients. gradient_sink.h explains reductions.
   const std::vector<at::Tensor>& parameters(int optimizer) const {
     return parameters_of_[optimizer];
   }
-  // Indexed by parameter: its variable. -1 if the parameter has no elements.
+  // Indexed by parameter: the index of its variable. -1 if the parameter has no elements.
   const std::vector<int>& variables(int optimizer) const { return variable_of_[optimizer]; }
   void BeginReduction(int optimizer);
   void BeginBackward(int optimizer);  // Begins a micro-batch.
@@ -116,7 +116,7 @@ class DenseVariables {
     bool buffers = false;        // True if a variable of the chunk is a buffer.
   };
 
-  // Called by the constructor: AddChunks, AddVariables, MarkBuffers, FindParameters, AddPart.
+  // The constructor calls AddChunks, AddVariables, MarkBuffers, FindParameters and AddPart.
   // Returns the indices into chunks_ of each server's chunks, indexed by server.
   std::vector<std::vector<int>> AddChunks();
   // Maps the address of a variable's first element to an index into variables_.

@@ -31,10 +31,10 @@ class LoopInput {
   explicit LoopInput(const LoopReplica& loop);
 
   // Loads the next batch of the training data, over which the program makes `steps` steps. If a
-  // batch is loaded and no step over it was made, keeps that batch. If some, but not all, steps
-  // over the next batch were made in an earlier generation, ignores `steps`: the batch keeps its
-  // number of steps. Throws StatusError, for example if some, but not all, steps over the current
-  // batch were made in this generation.
+  // batch is loaded and no step over it was made, keeps that batch. If an earlier generation has
+  // made a part of the steps over the next batch, ignores `steps`, and the batch keeps its number
+  // of steps. Throws StatusError, for example if this generation has made only a part of the steps
+  // over the current batch.
   void Next(int64_t steps);
   // Sets `batch` to the next batch of a named dataset and returns true. After the last batch of a
   // pass, returns false once and leaves `batch` unchanged. Throws StatusError.

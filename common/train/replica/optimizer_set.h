@@ -49,7 +49,7 @@ struct NamedOptimizer : TrainedParameters {
   std::vector<std::string> candidate_names;
   std::vector<std::vector<std::string>> candidate_aliases;
   std::vector<int> candidate_groups;
-  // Indexed by candidate: true if the sink `gradients` takes its gradient.
+  // Indexed by candidate: true if the sink `gradients` receives the candidate's gradient.
   std::vector<bool> differentiated;
   std::vector<std::string> models;          // The names of the optimizer's models.
   Json spec;                                // The JSON that ParseOptimizer reads.
@@ -101,12 +101,12 @@ class OptimizerSet {
   absl::Status FollowProgram(int optimizer);
   // RetainRules and PutBackRules let a step undo its rule changes. After RetainRules(true),
   // FollowProgram keeps each rule that it replaces, with the values of its slots. PutBackRules
-  // restores the kept rules. RetainRules(false) drops the kept rules and ends the keeping.
+  // restores the kept rules. RetainRules(false) drops the kept rules, and later ones are not kept.
   void RetainRules(bool keep);
   void PutBackRules();
 
   // Begins a generation (a period of training with fixed members). Returns a sink for each
-  // optimizer. The communicator must outlive the generation. `buffer_room` as in set_buffer_room.
+  // optimizer. The communicator must outlive the generation. `buffer_room`: see set_buffer_room.
   std::vector<std::unique_ptr<GradientSink>> MakeSinks(collective::Communicator* communicator,
                                                        const CollectiveOptions& options,
                                                        int64_t buffer_room);
@@ -115,8 +115,8 @@ class OptimizerSet {
   // Ends the generation. Destroys the sinks.
   void Detach();
 
-  // Sets how many elements of averaged buffers the sinks must have room for. The buffers are part
-  // of a step's control data, the numbers that are reduced with the last gradients.
+  // Sets how many elements of averaged buffers the last optimizer's sink must have room for. A step
+  // reduces these buffers and its other control data with its last gradients.
   void set_buffer_room(int64_t elements) { buffer_room_ = elements; }
   // Sets the optimizer that receives the gradients of the current backward pass. -1 if there is no
   // backward pass.
@@ -129,8 +129,8 @@ class OptimizerSet {
   void ChangeSink(int optimizer);
   // Returns the maximum number of floats of control data in the optimizer's sink.
   int64_t ControlCapacity(int optimizer) const;
-  // Returns an error if `now`, which is true for each trainable candidate, differs between
-  // replicas.
+  // `now` has a true value for each trainable candidate. Returns an error if its values differ
+  // between replicas.
   absl::Status AgreeOnTrainable(const NamedOptimizer& optimizer, const std::vector<bool>& now);
 
   const Job& job_;

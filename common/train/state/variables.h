@@ -1,7 +1,7 @@
 // The variables of a program that parameter servers hold. There are three kinds of variables: a
 // parameter with an optimizer, an embedding table, and a tensor of "the rest". The rest are the
-// parameters without an optimizer and the floating-point buffers. The servers have an additional
-// optimizer for the rest: a worker pushes a difference, and that optimizer subtracts it.
+// parameters without an optimizer and the floating-point buffers. The servers have one more
+// optimizer, for the rest. A worker pushes old minus new value, which this optimizer subtracts.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -49,8 +49,8 @@ struct ServedVariables {
 // "running_var".
 absl::StatusOr<ServedVariables> VariablesToServe(Replica* replica);
 
-// Returns one list for each shard, the part of the variables that one server holds. A list has
-// pieces of the tensors' memory. The pieces together are the shard, in the order of the server's
+// Returns one list for each shard. A shard is the part of the variables that one server holds. A
+// list has the pieces of the tensors' memory that make up the shard, in the order of the server's
 // memory. `tensors` has a CPU tensor for each variable, with the memory layout that `variables`
 // describes.
 std::vector<std::vector<std::span<float>>> ShardSpans(

@@ -44,7 +44,7 @@ class StepGradients {
   // A backward pass.
   struct Pass {
     bool first = true, last = true;  // True in the first and in the last micro-batch of the step.
-    bool early = false;              // As GradientSink::Reduction::early.
+    bool early = false;              // Becomes GradientSink::Reduction::early.
     bool overlaps = false;           // True if gradients may be reduced during the backward pass.
     bool keep_graph = false;         // True if another backward pass needs the graph.
   };

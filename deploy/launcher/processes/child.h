@@ -30,8 +30,8 @@ struct ChildOptions {
 struct ExitReport {
   int code = 0;    // The process's exit code, or 128 + signal.
   int signal = 0;  // The signal that killed the process. 0: the process exited.
-  // The name of the task's host, if the task was lost because the connection to this host was lost.
-  // In this case, `code` is kRetryable (138). Empty in all other cases.
+  // The name of the task's host, if the task was lost because the launcher lost its connection to
+  // that host. In this case, `code` is kRetryable (138). Empty in all other cases.
   std::string host = {};
   friend bool operator==(const ExitReport&, const ExitReport&) = default;
 };
