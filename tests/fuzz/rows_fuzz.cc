@@ -1,11 +1,11 @@
 // The rows of embedding tables, in the files of a checkpoint: as they are restored, and as an
 // export joins them.
-#include "common/checkpoint/files/memory_file_system.h"
 #include "common/checkpoint/row_source.h"
 #include "common/checkpoint/safetensors.h"
 #include "common/push_pull/rows/embedding_table.h"
 #include "common/train/embedding/table_rows.h"
 #include "tests/fuzz/fuzz.h"
+#include "tests/unit/checkpoint/memory_file_system.h"
 
 namespace muster {
 namespace {

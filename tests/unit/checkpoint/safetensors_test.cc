@@ -6,8 +6,8 @@
 #include <random>
 
 #include "common/base/files/crc32c.h"
-#include "common/checkpoint/files/memory_file_system.h"
 #include "muster/json.h"
+#include "tests/unit/checkpoint/memory_file_system.h"
 #include "tests/unit/checkpoint/snapshots.h"
 
 namespace muster::checkpoint {
