@@ -192,24 +192,7 @@ void Await(std::vector<Attempt>* attempts, Duration timeout) {
   }
 }
 
-PortState Probe(const std::string& address, int flags, Duration timeout) {
-  const absl::StatusOr<HostPort> where = SplitHostPort(address);
-  if (!where.ok()) return PortState::kUnknown;
-  const absl::StatusOr<AddressList> list = Resolve(*where, SOCK_STREAM, flags);
-  if (!list.ok()) return PortState::kUnknown;
-  std::vector<Attempt> attempts;
-  for (const addrinfo* a = list->get(); a != nullptr; a = a->ai_next) attempts.push_back(Begin(*a));
-  Await(&attempts, timeout);
-  for (const Attempt& attempt : attempts)
-    if (attempt.state != PortState::kRefused) return attempt.state;
-  return PortState::kRefused;
-}
-
 }  // namespace
-
-PortState ProbePort(const std::string& address, Duration timeout) {
-  return Probe(address, AI_NUMERICHOST, timeout);
-}
 
 std::vector<PortState> ProbePorts(const std::vector<std::string>& addresses, Duration timeout) {
   std::vector<Attempt> attempts(addresses.size());
@@ -226,7 +209,16 @@ std::vector<PortState> ProbePorts(const std::vector<std::string>& addresses, Dur
 }
 
 PortState ProbeNamedPort(const std::string& address, Duration timeout) {
-  return Probe(address, 0, timeout);
+  const absl::StatusOr<HostPort> where = SplitHostPort(address);
+  if (!where.ok()) return PortState::kUnknown;
+  const absl::StatusOr<AddressList> list = Resolve(*where, SOCK_STREAM, 0);
+  if (!list.ok()) return PortState::kUnknown;
+  std::vector<Attempt> attempts;
+  for (const addrinfo* a = list->get(); a != nullptr; a = a->ai_next) attempts.push_back(Begin(*a));
+  Await(&attempts, timeout);
+  for (const Attempt& attempt : attempts)
+    if (attempt.state != PortState::kRefused) return attempt.state;
+  return PortState::kRefused;
 }
 
 }  // namespace muster::rpc
