@@ -253,7 +253,7 @@ TEST(Safetensors, MutatedHeadersAreReadOrRefused) {
   int read = 0;
   for (int round = 0; round < 20'000; ++round) {
     const std::string text = Mutated(header, random);
-    const auto parsed = ParseSafetensorsHeader(text, data_bytes);
+    const auto parsed = ParseSafetensorsHeader(text, data_bytes, /*foreign=*/false);
     if (!parsed.ok()) {
       ASSERT_TRUE(absl::IsDataLoss(parsed.status())) << text;
       ASSERT_FALSE(parsed.status().message().empty());
