@@ -13,11 +13,11 @@
 
 #include <charconv>
 #include <cstring>
-#include <fstream>
 #include <memory>
 #include <thread>
 
 #include "common/base/files/fd.h"
+#include "common/base/files/files.h"
 #include "common/base/json/utf8.h"
 #include "common/base/logging.h"
 #include "common/rpc/retry.h"
@@ -29,13 +29,6 @@ std::string ReadLink(const char* path) {
   char text[256];
   const ssize_t n = readlink(path, text, sizeof text);
   return n > 0 ? std::string(text, static_cast<size_t>(n)) : "";
-}
-
-std::string ReadLine(const char* path) {
-  std::ifstream file(path);
-  std::string line;
-  std::getline(file, line);
-  return line;
 }
 
 using AddressList = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
@@ -65,7 +58,7 @@ HostIdentity ThisHost() {
   struct stat shm {};
   stat("/dev/shm", &shm);
   identity.id =
-      fmt::format("{} {} {} shm:{}", ReadLine("/proc/sys/kernel/random/boot_id"),
+      fmt::format("{} {} {} shm:{}", FirstLineOf("/proc/sys/kernel/random/boot_id"),
                   ReadLink("/proc/self/ns/ipc"), ReadLink("/proc/self/ns/net"), shm.st_dev);
   cpu_set_t cpus;
   CPU_ZERO(&cpus);

@@ -5,11 +5,11 @@
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
-#include <fstream>
 #include <sstream>
 #include <string_view>
 #include <thread>
 
+#include "common/base/files/files.h"
 #include "common/base/json/json_integer.h"
 #include "common/base/json/lenient_fields.h"
 #include "common/base/peer_text.h"
@@ -111,13 +111,6 @@ int ExitCodeOfResult(const std::string& outcome) {
 uint64_t BeatOf(const std::string& directory) {
   const auto owner = ReadJsonFile(directory + "/owner.json");
   return owner.ok() ? static_cast<uint64_t>(IntegerOf(FieldAt(*owner, {"beat"}))) : 0;
-}
-
-std::string FirstLineOf(const std::string& path) {
-  std::ifstream file(path);
-  std::string line;
-  std::getline(file, line);
-  return line;
 }
 
 }  // namespace
