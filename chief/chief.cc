@@ -189,9 +189,9 @@ class Chief : public ChiefRole, private Observer {
   absl::Mutex ending_;  // Acquired before mu_.
   std::optional<absl::Status> verdict_ ABSL_GUARDED_BY(ending_);
   bool ended_ ABSL_GUARDED_BY(mu_) = false;
-  std::string run_id_ ABSL_GUARDED_BY(mu_) = NewRunId();  // Used without a model_dir.
-  Coordinator* to_end_ ABSL_GUARDED_BY(mu_) = nullptr;    // coordinator_, for the Owner's thread.
-  std::unique_ptr<SystemSummaries> system_;               // Uses most of the members above.
+  std::string run_id_ ABSL_GUARDED_BY(mu_) = RandomHex();  // Used without a model_dir.
+  Coordinator* to_end_ ABSL_GUARDED_BY(mu_) = nullptr;     // coordinator_, for the Owner's thread.
+  std::unique_ptr<SystemSummaries> system_;                // Uses most of the members above.
 };
 
 std::string Chief::RunId() {

@@ -170,8 +170,7 @@ class TraceServiceImpl final : public TraceService, public proto::Trace::Callbac
 bool TraceServiceImpl::Announce(const std::string& task, proto::TraceAwaitReply* reply) {
   if (!active_ || !active_->recording.Begin(task)) return false;
   reply->set_id(active_->id);
-  reply->set_limit_ms(
-      std::chrono::duration_cast<std::chrono::milliseconds>(active_->limit).count());
+  reply->set_limit_ms(Milliseconds(active_->limit));
   return true;
 }
 

@@ -218,9 +218,4 @@ int ClockTable::WaitsFor(int worker, int64_t later) const {
       ->first;
 }
 
-int64_t ClockTable::clock(int worker) const {
-  const auto found = clocks_.find(worker);
-  return found == clocks_.end() ? 0 : found->second;
-}
-
 }  // namespace muster::chief

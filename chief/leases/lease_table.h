@@ -181,7 +181,6 @@ class ClockTable {
   // must wait. With `later` = n, answers for the n-th batch after the next batch. A permission to
   // start stays valid, whatever other workers do afterwards.
   int WaitsFor(int worker, int64_t later = 0) const;
-  int64_t clock(int worker) const;
 
  private:
   void Remove(int64_t clock);

@@ -410,8 +410,6 @@ OwnerImpl::~OwnerImpl() {
 
 }  // namespace
 
-std::string NewRunId() { return RandomHex(); }
-
 absl::StatusOr<std::unique_ptr<Owner>> Owner::Take(OwnerOptions options) {
   auto owner = std::make_unique<OwnerImpl>(std::move(options));
   MUSTER_RETURN_IF_ERROR(owner->Acquire());

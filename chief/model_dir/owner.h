@@ -25,9 +25,6 @@
 
 namespace muster::chief {
 
-// Returns a new run id for a run without a model_dir, which has no Owner.
-std::string NewRunId();
-
 struct OwnerOptions {
   std::string model_dir;  // Created if missing.
   RunChoice run = RunChoice::kContinue;

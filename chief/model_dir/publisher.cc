@@ -45,10 +45,6 @@ std::string ModelText(const StartReport& report) {
   return text;
 }
 
-double WallSeconds() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
-
 }  // namespace
 
 Publisher::Publisher(PublisherOptions options)

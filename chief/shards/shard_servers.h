@@ -105,7 +105,7 @@ class ShardServers {
   void RemoveWorker(int worker) { worker_since_.erase(worker); }
   // Sets the record, as text. `revision` is the value of WorkTable::revision() when the record was
   // made.
-  void SetRecord(std::string record, uint64_t revision = 0);
+  void SetRecord(std::string record, uint64_t revision);
   // Returns whether the newest record includes the WorkTable's changes up to `revision`.
   bool IsRecorded(uint64_t revision) const { return revision <= revision_; }
   // Returns whether some task has stored a record for which IsRecorded(revision) is true.

@@ -43,7 +43,6 @@ class Curves {
   // Returns the points that the reader at `cursor` has not received, and advances `cursor`. Omits
   // the last point if it does not cover all its steps yet.
   News Since(CurveCursor* cursor) const;
-  int64_t steps_per_point() const { return stride_; }  // The number of steps that a point covers.
 
  private:
   // A point, as sums over its steps. `step` is the last step, `steps` the number of steps.
@@ -55,7 +54,7 @@ class Curves {
   void Halve();
 
   size_t most_;
-  int64_t stride_ = 1;
+  int64_t stride_ = 1;    // The number of steps that a point covers.
   uint64_t version_ = 1;  // Incremented when existing points change.
   std::vector<Sum> sums_;
   Sum open_;  // The point that does not cover all its steps yet.

@@ -36,11 +36,6 @@ void Notification::Notify() {
   changed_.SignalAll();
 }
 
-bool Notification::HasBeenNotified() const {
-  absl::MutexLock lock(&mutex_);
-  return notified_;
-}
-
 bool Notification::WaitFor(Duration limit) const {
   const MonotonicTime now = Clock::now();
   const MonotonicTime until =

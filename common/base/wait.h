@@ -42,7 +42,6 @@ class Notification {
   ~Notification() { absl::MutexLock lock(&mutex_); }
 
   void Notify();
-  bool HasBeenNotified() const;
   // Blocks until the event has occurred, but at most for `limit`. Returns whether it has occurred.
   bool WaitFor(Duration limit) const;
 

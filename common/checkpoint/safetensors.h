@@ -33,7 +33,7 @@ absl::StatusOr<SafetensorsHeader> ReadSafetensorsHeader(const ReadableFile& file
 // Parses the JSON of a header, with the same checks. `data_bytes` is the size of the data. If
 // `foreign` is true, unknown types are not an error.
 absl::StatusOr<SafetensorsHeader> ParseSafetensorsHeader(std::string_view json, int64_t data_bytes,
-                                                         bool foreign = false);
+                                                         bool foreign);
 
 // Reads the whole file, and sets `*crc` to the CRC-32C of all its bytes. The result has the only
 // copy of the data in memory. Its tensors can be unaligned for their types if another program wrote

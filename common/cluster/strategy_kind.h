@@ -2,7 +2,6 @@
 // tasks a cluster may have (CheckStrategy in cluster_config.h).
 #pragma once
 
-#include <optional>
 #include <string_view>
 
 namespace muster {
@@ -20,12 +19,6 @@ inline constexpr std::string_view kStrategyNames[kNumStrategyKinds] = {
 
 inline std::string_view StrategyName(StrategyKind kind) {
   return kStrategyNames[static_cast<int>(kind)];
-}
-inline std::optional<StrategyKind> StrategyFromName(std::string_view name) {
-  for (int i = 0; i < kNumStrategyKinds; ++i) {
-    if (kStrategyNames[i] == name) return static_cast<StrategyKind>(i);
-  }
-  return std::nullopt;
 }
 
 }  // namespace muster

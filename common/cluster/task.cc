@@ -7,14 +7,10 @@
 #include <cctype>
 #include <charconv>
 
+#include "absl/strings/ascii.h"
+
 namespace muster {
 namespace {
-
-std::string ToLower(std::string_view text) {
-  std::string lower(text);
-  for (char& c : lower) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return lower;
-}
 
 std::optional<int> ParseDigits(std::string_view text) {
   if (text.empty() || text.front() == '-') return std::nullopt;
@@ -63,7 +59,7 @@ std::string_view TaskTypeName(TaskType type) {
 }
 
 std::optional<TaskType> TaskTypeFromName(std::string_view name) {
-  const std::string lower = ToLower(name);
+  const std::string lower = absl::AsciiStrToLower(std::string(name));
   if (lower == "master") return TaskType::kChief;
   for (const TaskType type : kAllTaskTypes) {
     if (TaskTypeName(type) == lower) return type;
@@ -88,7 +84,7 @@ std::string Address::ToString() const {
                                              : fmt::format("[{}]:{}", host, port);
 }
 
-std::string Address::Key() const { return ToLower(ToString()); }
+std::string Address::Key() const { return absl::AsciiStrToLower(ToString()); }
 
 absl::StatusOr<Address> ParseAddress(std::string_view text) {
   if (const size_t scheme = text.find("://"); scheme != std::string_view::npos) {
@@ -133,7 +129,7 @@ absl::StatusOr<Address> ParseAddress(std::string_view text) {
 }
 
 bool IsLoopback(const Address& address) {
-  const std::string host = ToLower(address.host);
+  const std::string host = absl::AsciiStrToLower(address.host);
   return host == "localhost" || host == "::1" || (IsIpv4(host) && host.rfind("127.", 0) == 0);
 }
 

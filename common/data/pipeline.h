@@ -45,7 +45,7 @@ class Sampler {
   // For such a sampler, Position::offset is the number of batches times the global batch size, and
   // not a number of examples.
   static Sampler FromShares(std::vector<int64_t> shares, int64_t global_batch_size,
-                            bool drop_remainder, int64_t steps_per_epoch = 0);
+                            bool drop_remainder, int64_t steps_per_epoch);
   int64_t batches_per_epoch() const;
   // Returns the offset at the end of an epoch. Without shares, this is the number of examples of an
   // epoch.

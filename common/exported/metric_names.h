@@ -35,7 +35,7 @@ struct MetricArguments {
 // one label per token: scores to [tokens, classes], labels and weights to [tokens]. `weights` is
 // the result of Loss::Weights. `class_dim` is the dimension of the classes in `output`.
 MetricArguments ArgumentsFor(const NamedMetricSpec& metric, const at::Tensor& output,
-                             const at::Tensor& target, const at::Tensor& weights = {},
-                             int64_t class_dim = -1);
+                             const at::Tensor& target, const at::Tensor& weights,
+                             int64_t class_dim);
 
 }  // namespace muster::exported

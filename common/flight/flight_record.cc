@@ -15,11 +15,6 @@ namespace {
 constexpr char kFormat[] = "muster flight record";
 constexpr int kVersion = 1;
 
-using SystemClock = std::chrono::system_clock;
-
-double WallNow() {
-  return std::chrono::duration<double>(SystemClock::now().time_since_epoch()).count();
-}
 // Rounds to microseconds, so that the text is the same on every machine.
 double Rounded(double seconds) { return std::round(seconds * 1e6) / 1e6; }
 
@@ -110,7 +105,7 @@ FlightRecord RecordFromJson(const Json& json) {
 std::string FlightText(const FlightHeader& header, const std::vector<FlightEvent>& events,
                        uint64_t recorded) {
   const double now = Seconds(Clock::now().time_since_epoch());
-  const double to_wall = WallNow() - now;
+  const double to_wall = WallSeconds() - now;
   const nlohmann::ordered_json head = {
       {"format", kFormat},
       {"version", kVersion},

@@ -8,10 +8,6 @@
 namespace muster::membership {
 namespace {
 
-int64_t Milliseconds(Duration duration) {
-  return std::chrono::duration_cast<std::chrono::milliseconds>(duration).count();
-}
-
 Verdict VerdictOf(const proto::Verdict& v) {
   return {.code = ExitCodeFromInt(v.exit_code()),
           .task = v.task(),

@@ -7,7 +7,6 @@
 #include <map>
 #include <utility>
 
-#include "common/optim/served_optimizer.h"
 #include "common/optim/update_rules.h"
 
 namespace muster {

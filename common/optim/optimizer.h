@@ -57,7 +57,13 @@ class Optimizer {
 // parameter i, a result of AssignGroups. If `groups` is empty, all parameters are in group 0.
 absl::StatusOr<std::unique_ptr<Optimizer>> MakeOptimizer(const Json& spec,
                                                          std::vector<at::Tensor> parameters,
-                                                         std::vector<int> groups = {});
+                                                         std::vector<int> groups);
+// Makes the optimizer of a replica in a parameter-server job. The parameter servers hold the slots
+// and make the updates. The slot tensors of this optimizer are on the device "meta": they have
+// shapes and types, but no memory. Update must not be called.
+absl::StatusOr<std::unique_ptr<Optimizer>> MakeServedOptimizer(const Json& spec,
+                                                               std::vector<at::Tensor> parameters,
+                                                               std::vector<int> groups);
 
 // Clips the gradients in place. The result has the same bits for any number of threads, so replicas
 // with different numbers of threads stay equal.

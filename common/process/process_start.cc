@@ -3,29 +3,20 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <fstream>
 #include <sstream>
 
+#include "common/base/files/files.h"
+
 namespace muster {
-namespace {
-
-std::string FirstLine(const std::string& path) {
-  std::ifstream file(path);
-  std::string line;
-  std::getline(file, line);
-  return line;
-}
-
-}  // namespace
 
 std::string PlaceOfThisProcess() {
   char space[128] = "";
   (void)!readlink("/proc/self/ns/pid", space, sizeof space - 1);
-  return FirstLine("/proc/sys/kernel/random/boot_id") + " " + space;
+  return FirstLineOf("/proc/sys/kernel/random/boot_id") + " " + space;
 }
 
 std::string StartOf(int64_t pid) {
-  const std::string stat = FirstLine(fmt::format("/proc/{}/stat", pid));
+  const std::string stat = FirstLineOf(fmt::format("/proc/{}/stat", pid));
   const size_t name_end = stat.rfind(')');
   if (name_end == std::string::npos) return "";
   std::istringstream fields(stat.substr(name_end + 1));

@@ -137,7 +137,7 @@ constexpr size_t BytesPerElement(Compression compression) {
 // hash of `digest`.
 uint64_t LayoutNumber(std::string_view digest);
 
-transport::FrameHeader EncodeOpen(const Open& open, uint64_t payload_bytes = 0);
+transport::FrameHeader EncodeOpen(const Open& open, uint64_t payload_bytes);
 // `message` is the payload. Truncates `message` to kMaxErrorBytes.
 transport::FrameHeader EncodeWelcome(const Welcome& welcome, std::string* message);
 // EncodeRequest and EncodeReply set the number and the checksum of the parts. `data_bytes` is the

@@ -8,13 +8,6 @@
 #include "common/rpc/library.h"
 
 namespace muster::rpc {
-namespace {
-
-int Milliseconds(Duration d) {
-  return static_cast<int>(std::chrono::duration_cast<std::chrono::milliseconds>(d).count());
-}
-
-}  // namespace
 
 absl::StatusOr<std::shared_ptr<grpc::Channel>> MakeChannel(const std::string& address,
                                                            const ChannelOptions& options) {

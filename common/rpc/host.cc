@@ -13,11 +13,11 @@
 
 #include <charconv>
 #include <cstring>
-#include <fstream>
 #include <memory>
 #include <thread>
 
 #include "common/base/files/fd.h"
+#include "common/base/files/files.h"
 #include "common/base/json/utf8.h"
 #include "common/base/logging.h"
 #include "common/rpc/retry.h"
@@ -29,13 +29,6 @@ std::string ReadLink(const char* path) {
   char text[256];
   const ssize_t n = readlink(path, text, sizeof text);
   return n > 0 ? std::string(text, static_cast<size_t>(n)) : "";
-}
-
-std::string ReadLine(const char* path) {
-  std::ifstream file(path);
-  std::string line;
-  std::getline(file, line);
-  return line;
 }
 
 using AddressList = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
@@ -65,7 +58,7 @@ HostIdentity ThisHost() {
   struct stat shm {};
   stat("/dev/shm", &shm);
   identity.id =
-      fmt::format("{} {} {} shm:{}", ReadLine("/proc/sys/kernel/random/boot_id"),
+      fmt::format("{} {} {} shm:{}", FirstLineOf("/proc/sys/kernel/random/boot_id"),
                   ReadLink("/proc/self/ns/ipc"), ReadLink("/proc/self/ns/net"), shm.st_dev);
   cpu_set_t cpus;
   CPU_ZERO(&cpus);
@@ -192,24 +185,7 @@ void Await(std::vector<Attempt>* attempts, Duration timeout) {
   }
 }
 
-PortState Probe(const std::string& address, int flags, Duration timeout) {
-  const absl::StatusOr<HostPort> where = SplitHostPort(address);
-  if (!where.ok()) return PortState::kUnknown;
-  const absl::StatusOr<AddressList> list = Resolve(*where, SOCK_STREAM, flags);
-  if (!list.ok()) return PortState::kUnknown;
-  std::vector<Attempt> attempts;
-  for (const addrinfo* a = list->get(); a != nullptr; a = a->ai_next) attempts.push_back(Begin(*a));
-  Await(&attempts, timeout);
-  for (const Attempt& attempt : attempts)
-    if (attempt.state != PortState::kRefused) return attempt.state;
-  return PortState::kRefused;
-}
-
 }  // namespace
-
-PortState ProbePort(const std::string& address, Duration timeout) {
-  return Probe(address, AI_NUMERICHOST, timeout);
-}
 
 std::vector<PortState> ProbePorts(const std::vector<std::string>& addresses, Duration timeout) {
   std::vector<Attempt> attempts(addresses.size());
@@ -226,7 +202,16 @@ std::vector<PortState> ProbePorts(const std::vector<std::string>& addresses, Dur
 }
 
 PortState ProbeNamedPort(const std::string& address, Duration timeout) {
-  return Probe(address, 0, timeout);
+  const absl::StatusOr<HostPort> where = SplitHostPort(address);
+  if (!where.ok()) return PortState::kUnknown;
+  const absl::StatusOr<AddressList> list = Resolve(*where, SOCK_STREAM, 0);
+  if (!list.ok()) return PortState::kUnknown;
+  std::vector<Attempt> attempts;
+  for (const addrinfo* a = list->get(); a != nullptr; a = a->ai_next) attempts.push_back(Begin(*a));
+  Await(&attempts, timeout);
+  for (const Attempt& attempt : attempts)
+    if (attempt.state != PortState::kRefused) return attempt.state;
+  return PortState::kRefused;
 }
 
 }  // namespace muster::rpc

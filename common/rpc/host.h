@@ -42,10 +42,9 @@ absl::StatusOr<std::string> WaitForLocalAddressTowards(
     const std::string& address, Duration timeout, const std::function<bool()>& give_up = nullptr);
 
 enum class PortState { kOpen, kRefused, kUnknown };
-// Tries to connect to the numeric "ip:port". Returns kRefused if the host refuses the connection,
-// because no process listens on the port. Returns kUnknown after `timeout` or another error.
-PortState ProbePort(const std::string& address, Duration timeout);
-// Calls ProbePort for all addresses in parallel. Returns after `timeout` at the latest.
+// Tries to connect to each numeric "ip:port", in parallel. A state is kRefused if the host refuses
+// the connection, because no process listens on the port. It is kUnknown after `timeout` or another
+// error. Returns after `timeout` at the latest.
 std::vector<PortState> ProbePorts(const std::vector<std::string>& addresses, Duration timeout);
 // Probes a "host:port" with a host name. Returns kRefused if all addresses of the name refuse the
 // connection. Returns kUnknown if the name does not resolve.

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -21,11 +20,6 @@
 namespace muster::summary {
 namespace {
 
-// Returns the wall time, for display only. No decision depends on it.
-double WallTime() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
-
 std::string HostName() {
   char name[256] = {};
   return gethostname(name, sizeof name - 1) == 0 ? name : "localhost";
@@ -35,7 +29,7 @@ std::string HostName() {
 // names, and an event invalidates only earlier records. The time in the name is therefore later
 // than in all other names, even if clocks differ.
 std::string FileName(const std::string& directory) {
-  auto seconds = static_cast<int64_t>(WallTime());
+  auto seconds = static_cast<int64_t>(WallSeconds());
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator(directory, error)) {
     const std::string name = entry.path().filename();
@@ -50,7 +44,7 @@ std::string FileName(const std::string& directory) {
 
 Event At(int64_t step) {
   Event event;
-  event.set_wall_time(WallTime());
+  event.set_wall_time(WallSeconds());
   event.set_step(step);
   return event;
 }

@@ -104,7 +104,8 @@ std::optional<MonotonicTime> ProgressDisplay::NextChange(MonotonicTime now) cons
 }
 
 void RateMeter::Add(int64_t examples, double seconds, double wait_seconds) {
-  const double keep = std::exp(-seconds / window_);
+  constexpr double kWindow = 5;  // Seconds.
+  const double keep = std::exp(-seconds / kWindow);
   examples_ = keep * examples_ + static_cast<double>(examples);
   steps_ = keep * steps_ + 1;
   seconds_ = keep * seconds_ + seconds;

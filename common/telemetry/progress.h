@@ -108,10 +108,9 @@ std::unique_ptr<ProgressSink> MakeProgressPrinter();
 std::unique_ptr<ProgressSink> MakeProgressSink();
 
 // Computes rates, and the time spent waiting as a fraction of the whole time. The results are
-// averages over about the last `window`, so that they change slowly enough to read. Reads no clock.
+// averages over about the last 5 s, so that they change slowly enough to read. Reads no clock.
 class RateMeter {
  public:
-  explicit RateMeter(Duration window = std::chrono::seconds(5)) : window_(Seconds(window)) {}
   // Adds one step that took `seconds`. For `wait_seconds` of this time, the step waited.
   void Add(int64_t examples, double seconds, double wait_seconds);
   double examples_per_second() const { return seconds_ > 0 ? examples_ / seconds_ : 0; }
@@ -119,7 +118,6 @@ class RateMeter {
   double wait_share() const { return seconds_ > 0 ? wait_ / seconds_ : -1; }
 
  private:
-  double window_;
   // Sums with exponentially decreasing weights.
   double examples_ = 0, steps_ = 0, seconds_ = 0, wait_ = 0;
 };

@@ -47,8 +47,6 @@ std::unique_ptr<GpuReader> OpenNvml(const std::vector<std::string>& uuids,
 // Samples the resource use of this process. Used by one thread.
 class SystemSampler {
  public:
-  // `gpus` may be null.
-  explicit SystemSampler(std::unique_ptr<GpuReader> gpus = nullptr) : gpus_(std::move(gpus)) {}
   void set_gpus(std::unique_ptr<GpuReader> gpus) { gpus_ = std::move(gpus); }
   SystemStats Sample(MonotonicTime now = Clock::now());
 

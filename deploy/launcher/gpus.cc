@@ -142,8 +142,8 @@ absl::StatusOr<GpuInventory> ReadGpusHere(const char* library, const char* folde
   return inventory;
 }
 
-absl::StatusOr<GpuInventory> ReadGpus(Duration timeout) {
-  const auto text = OutputOfChild([] { return Encode(ReadGpusHere()); }, timeout);
+absl::StatusOr<GpuInventory> ReadGpus() {
+  const auto text = OutputOfChild([] { return Encode(ReadGpusHere()); }, std::chrono::seconds(20));
   if (!text.ok()) return DriverError("reading the list of GPUs", Message(text.status()));
   return Decode(*text);
 }

@@ -8,7 +8,6 @@
 #include <string_view>
 #include <vector>
 
-#include "common/base/clock.h"
 #include "deploy/launcher/plan.h"
 #include "muster/status.h"
 
@@ -28,7 +27,7 @@ struct GpuInventory {
 // process, because the library may hang if the driver is broken. If there is no such library,
 // counts the folders in /proc/driver/nvidia/gpus. If there is no driver, the result has no GPUs.
 // Returns ConfigurationError (muster/status.h) if the driver does not work.
-absl::StatusOr<GpuInventory> ReadGpus(Duration timeout = std::chrono::seconds(20));
+absl::StatusOr<GpuInventory> ReadGpus();
 
 // Works as ReadGpus, but in the calling process. Only tests pass `library` and `folder`.
 absl::StatusOr<GpuInventory> ReadGpusHere(const char* library = "libnvidia-ml.so.1",

@@ -269,8 +269,9 @@ GpuReport ReadGpuHealthHere(const char* library, const char* nccl) {
   return report;
 }
 
-GpuReport ReadGpuHealth(Duration timeout) {
-  const auto text = launcher::OutputOfChild([] { return Encode(ReadGpuHealthHere()); }, timeout);
+GpuReport ReadGpuHealth() {
+  const auto text =
+      launcher::OutputOfChild([] { return Encode(ReadGpuHealthHere()); }, std::chrono::seconds(20));
   GpuReport report;
   report.library = true;
   if (!text.ok()) {

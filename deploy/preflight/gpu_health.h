@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "common/base/clock.h"
 #include "deploy/preflight/checks.h"
 #include "muster/status.h"
 
@@ -37,9 +36,9 @@ struct GpuReport {
   std::vector<GpuState> gpus;
 };
 
-// Loads NVML in a child process, because NVML may hang if the driver is broken. After `timeout`,
+// Loads NVML in a child process, because NVML may hang if the driver is broken. After 20 s,
 // returns a report with a `problem`.
-GpuReport ReadGpuHealth(Duration timeout = std::chrono::seconds(20));
+GpuReport ReadGpuHealth();
 // Works as ReadGpuHealth, but in the calling process. Only tests pass the parameters.
 GpuReport ReadGpuHealthHere(const char* library = "libnvidia-ml.so.1",
                             const char* nccl = "libnccl.so.2");

@@ -294,7 +294,8 @@ double UsualRate(const std::vector<PathFacts>& paths) {
   return rates[rates.size() <= 6 ? rates.size() * 3 / 4 : rates.size() / 2];
 }
 
-std::vector<Check> JudgePaths(const std::vector<PathFacts>& paths, size_t most_pairs) {
+std::vector<Check> JudgePaths(const std::vector<PathFacts>& paths) {
+  constexpr size_t kMostPairs = 28;
   std::map<std::set<std::string>, Pair> pairs;
   for (const PathFacts& path : paths) {
     Pair& pair = pairs[{path.from, path.to}];
@@ -304,10 +305,10 @@ std::vector<Check> JudgePaths(const std::vector<PathFacts>& paths, size_t most_p
   std::vector<Check> checks;
   for (const auto& [tasks, pair] : pairs) {
     Check check = PairCheck(pair, usual);
-    if (pairs.size() <= most_pairs || !check.ok || check.warning)
+    if (pairs.size() <= kMostPairs || !check.ok || check.warning)
       checks.push_back(std::move(check));
   }
-  if (pairs.size() > most_pairs)
+  if (pairs.size() > kMostPairs)
     checks.push_back({.name = "all pairs",
                       .what = fmt::format("{} measured, usually {}; {} with a problem",
                                           pairs.size(), RateText(usual), checks.size())});

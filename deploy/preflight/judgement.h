@@ -35,9 +35,9 @@ std::vector<std::vector<Path>> Rounds(const std::vector<Facts>& tasks);
 
 // Returns a check for each pair of tasks with measured paths. A check warns or fails if the MTU of
 // a path is smaller than the MTU of the interface. A check also warns if the path is slow
-// (kSlowShare). If there are more than `most_pairs` pairs, returns only the checks with a problem
-// and a summary.
-std::vector<Check> JudgePaths(const std::vector<PathFacts>& paths, size_t most_pairs = 28);
+// (kSlowShare). If there are more than 28 pairs, returns only the checks with a problem and
+// a summary.
+std::vector<Check> JudgePaths(const std::vector<PathFacts>& paths);
 // Returns the rate, in bits per second, with which JudgePaths compares all rates. With more than
 // three pairs, this is the median of all paths. With up to three pairs, this is the upper quartile,
 // because one slow host of three makes most paths slow.

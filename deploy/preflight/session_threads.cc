@@ -7,7 +7,8 @@ namespace muster::preflight {
 bool SessionThreads::Start(std::function<void()> call) {
   absl::MutexLock lock(&mu_);
   ReapLocked();
-  if (running_.size() >= most_) return false;
+  constexpr size_t kMost = 64;
+  if (running_.size() >= kMost) return false;
   running_.push_back(std::make_unique<Running>());
   Running* running = running_.back().get();
   running->thread = std::thread([running, call = std::move(call)] {

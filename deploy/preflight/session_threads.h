@@ -15,11 +15,10 @@ namespace muster::preflight {
 
 class SessionThreads {
  public:
-  explicit SessionThreads(size_t most = 64) : most_(most) {}
   ~SessionThreads() { Join(); }
 
-  // Runs `call` on a new thread and returns true. If `most` calls are running, returns false and
-  // does not run `call`.
+  // Runs `call` on a new thread and returns true. If 64 calls are running, returns false and does
+  // not run `call`.
   bool Start(std::function<void()> call);
   // Blocks until all calls have returned. After Join, Start must not be called.
   void Join();
@@ -31,7 +30,6 @@ class SessionThreads {
   };
   void ReapLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
-  const size_t most_;
   absl::Mutex mu_;
   std::list<std::unique_ptr<Running>> running_ ABSL_GUARDED_BY(mu_);
 };

@@ -5,11 +5,11 @@
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
-#include <fstream>
 #include <sstream>
 #include <string_view>
 #include <thread>
 
+#include "common/base/files/files.h"
 #include "common/base/json/json_integer.h"
 #include "common/base/json/lenient_fields.h"
 #include "common/base/peer_text.h"
@@ -113,13 +113,6 @@ uint64_t BeatOf(const std::string& directory) {
   return owner.ok() ? static_cast<uint64_t>(IntegerOf(FieldAt(*owner, {"beat"}))) : 0;
 }
 
-std::string FirstLineOf(const std::string& path) {
-  std::ifstream file(path);
-  std::string line;
-  std::getline(file, line);
-  return line;
-}
-
 }  // namespace
 
 absl::StatusOr<RunFiles> ReadRunFiles(const std::string& directory) {
@@ -137,8 +130,6 @@ absl::StatusOr<RunFiles> ReadRunFiles(const std::string& directory) {
   run.checkpoint = SanitizePeerText(FirstLineOf(directory + "/checkpoints/latest"), 100);
   return run;
 }
-
-std::string ModelDirOf(const proto::StatusReply& reply) { return reply.progress().model_dir(); }
 
 std::string RunIdOf(const RunFiles& run) { return TextOf(FieldAt(run.owner, {"run_id"})); }
 

@@ -1,10 +1,10 @@
 // A file of tensors, header and data, as a checkpoint's and as a foreign one.
 #include "common/checkpoint/export_file.h"
 #include "common/checkpoint/files/file_system.h"
-#include "common/checkpoint/files/memory_file_system.h"
 #include "common/checkpoint/safetensors.h"
 #include "common/checkpoint/weights_file.h"
 #include "tests/fuzz/fuzz.h"
+#include "tests/unit/checkpoint/memory_file_system.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace muster;

@@ -50,7 +50,7 @@ absl::Status PrintMetric(const std::string& line) {
       const at::Tensor of_weights = Slice(weights, slice);
       const exported::MetricArguments a =
           exported::ArgumentsFor(spec, Slice(output, slice), Slice(target, slice),
-                                 of_weights.defined() ? of_weights.to(at::kFloat) : of_weights);
+                                 of_weights.defined() ? of_weights.to(at::kFloat) : of_weights, -1);
       const at::Tensor increment =
           (a.weights.defined() ? spec.metric->WeightedIncrement(a.output, a.target, a.weights)
                                : spec.metric->Increment(a.output, a.target))

@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <vector>
 
 #include "common/base/files/fd.h"
@@ -148,6 +149,13 @@ absl::StatusOr<std::string> PathDigest(const std::string& path) {
                  hash);
   }
   return fmt::format("{} files, {} bytes, {:016x}", files.size(), bytes, hash);
+}
+
+std::string FirstLineOf(const std::string& path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return line;
 }
 
 }  // namespace muster

@@ -1,5 +1,5 @@
-// Functions for the input files that a job names: they resolve paths, list files, and compute
-// digests.
+// Functions for the input files that a job names, which resolve paths, list files, and compute
+// digests; and FirstLineOf.
 #pragma once
 
 #include <string>
@@ -35,5 +35,8 @@ absl::StatusOr<std::vector<std::string>> MatchFiles(const std::string& path);
 // bytes, <16 hexadecimal digits>". In this case, the digits are a hash of the names and sizes of
 // the files.
 absl::StatusOr<std::string> PathDigest(const std::string& path);
+
+// Returns the first line of a file, "" if the file cannot be read.
+std::string FirstLineOf(const std::string& path);
 
 }  // namespace muster

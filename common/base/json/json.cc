@@ -4,7 +4,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cctype>
 #include <cerrno>
 #include <cmath>
 #include <cstring>
@@ -13,6 +12,7 @@
 #include <set>
 #include <sstream>
 
+#include "absl/strings/ascii.h"
 #include "common/base/json/ordered_json.h"
 
 namespace muster {
@@ -24,12 +24,6 @@ std::pair<size_t, size_t> LineAndColumn(std::string_view text, size_t byte) {
   const size_t line = 1 + std::count(before.begin(), before.end(), '\n');
   const size_t start = before.rfind('\n');
   return {line, before.size() - (start == std::string_view::npos ? 0 : start + 1) + 1};
-}
-
-std::string ToLower(std::string_view word) {
-  std::string lower(word);
-  for (char& c : lower) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return lower;
 }
 
 size_t EditDistance(std::string_view a, std::string_view b) {
@@ -130,7 +124,8 @@ std::string Nearest(std::string_view word, const std::vector<std::string>& candi
   std::string best;
   size_t best_distance = std::numeric_limits<size_t>::max();
   for (const std::string& candidate : candidates) {
-    const size_t distance = EditDistance(ToLower(word), ToLower(candidate));
+    const size_t distance =
+        EditDistance(absl::AsciiStrToLower(std::string(word)), absl::AsciiStrToLower(candidate));
     if (distance < best_distance) best_distance = distance, best = candidate;
   }
   const size_t limit = std::max<size_t>(2, word.size() / 2);

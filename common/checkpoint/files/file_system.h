@@ -1,6 +1,6 @@
 // The interface through which checkpoints are read and written. Tests use an implementation that
-// simulates a crash or a full disk between any two operations (memory_file_system.h). FileSystem
-// and ReadableFile are thread-safe.
+// simulates a crash or a full disk between any two operations (MemoryFileSystem). FileSystem and
+// ReadableFile are thread-safe.
 //
 // Error messages contain the path and the system's message. The codes are:
 //

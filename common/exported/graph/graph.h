@@ -108,7 +108,6 @@ class Graph {
   const std::map<int, std::string>& written() const { return written_; }
   // Returns the indices of the inputs that at least one of `outputs` depends on.
   std::set<int> Reaching(const std::vector<size_t>& outputs) const;
-  size_t node_count() const { return nodes_.size(); }
   // Adds the operators to the graph that TensorBoard shows. `inputs` are the builder's numbers of
   // this graph's inputs.
   void AddTo(summary::GraphBuilder* builder, const std::vector<int>& inputs) const;

@@ -96,10 +96,6 @@ constexpr Duration kHandshake = std::chrono::seconds(10);
 // A connection without a call for this time is closed. A channel reconnects for its next call.
 constexpr Duration kIdle = std::chrono::minutes(1);
 
-int Milliseconds(Duration d) {
-  return static_cast<int>(std::chrono::duration_cast<std::chrono::milliseconds>(d).count());
-}
-
 // Limits the memory and the threads of all servers of this process together. Beyond the memory
 // limit, gRPC reads no data and accepts no connection until calls have freed memory. The thread
 // limit applies to synchronous services.

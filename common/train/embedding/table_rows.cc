@@ -96,12 +96,6 @@ absl::Status TableRows::AddSource(const std::shared_ptr<const checkpoint::RowSou
   return absl::OkStatus();
 }
 
-int64_t TableRows::rows() const {
-  int64_t rows = 0;
-  for (const SourceRows& part : sources_) rows += part.rows;
-  return rows;
-}
-
 absl::Status TableRows::ReadBlock(const SourceRows& part, int64_t first, std::span<uint64_t> keys,
                                   std::vector<float>* column, std::span<float> rows) const {
   const auto count = static_cast<int64_t>(keys.size());

@@ -31,8 +31,6 @@ class TableRows {
                                         const push_pull::EmbeddingTable::Options& options,
                                         bool slots);
 
-  // Returns the number of rows in all sources.
-  int64_t rows() const;
   // Returns the number of updates of the table. 0 if Find was called without slots.
   int64_t updates() const { return updates_; }
   // Returns the names of the tensors that belong to the table.

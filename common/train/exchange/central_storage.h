@@ -31,6 +31,6 @@ namespace muster {
 // parameters are the variables themselves, without a copy.
 absl::StatusOr<std::vector<std::unique_ptr<Optimizer>>> MakeCentralOptimizers(
     const Json& spec, const std::vector<std::vector<at::Tensor>>& candidates, Duration timeout,
-    std::vector<int> groups = {}, const std::vector<bool>& trained = {}, bool separate = false);
+    std::vector<int> groups, const std::vector<bool>& trained, bool separate);
 
 }  // namespace muster

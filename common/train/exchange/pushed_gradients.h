@@ -21,7 +21,7 @@ class PushedGradients final : public GradientSink {
   ~PushedGradients() override { Cancel(); }
 
   void Begin(const Reduction& reduction) override;
-  void BeginBackward(bool last, bool overlap = true) override;
+  void BeginBackward(bool last, bool overlap) override;
   void OnGradient(int index) override;
   void EndBackward() override;
   void Scale(double factor) override;

@@ -12,7 +12,6 @@
 #include <map>
 
 #include "common/base/short_list.h"
-#include "common/optim/served_optimizer.h"
 #include "common/train/replica/gradients/local_gradients.h"
 #include "common/train/replica/replica.h"
 

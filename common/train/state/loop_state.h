@@ -119,6 +119,6 @@ struct TransferOptions {
 // failure, each replica therefore has its previous state, or has no state (LoopState::whole is
 // false). Throws StatusError.
 void BroadcastState(Replica* replica, collective::Communicator* communicator, int owner,
-                    LoopState* state, const TransferOptions& options = {});
+                    LoopState* state, const TransferOptions& options);
 
 }  // namespace muster

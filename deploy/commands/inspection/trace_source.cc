@@ -194,7 +194,7 @@ absl::StatusOr<GivenTrace> TraceFromChief(const std::string& address,
   const auto stub = proto::Trace::NewStub(channel);
   proto::TraceRecordRequest request;
   request.set_steps(wanted.steps);
-  request.set_limit_ms(std::chrono::duration_cast<std::chrono::milliseconds>(wanted.limit).count());
+  request.set_limit_ms(Milliseconds(wanted.limit));
   proto::TraceRecordReply reply;
   const grpc::Status status =
       stub->Record(rpc::WithDeadline(wanted.limit + kAfterLimit).get(), request, &reply);

@@ -2,8 +2,8 @@
 
 #include <gmock/gmock.h>
 
-#include "common/checkpoint/files/memory_file_system.h"
 #include "common/checkpoint/weights_file.h"
+#include "tests/unit/checkpoint/memory_file_system.h"
 #include "tests/unit/checkpoint/snapshots.h"
 
 namespace muster::checkpoint {

@@ -7,9 +7,9 @@
 #include <filesystem>
 
 #include "common/base/files/created_files.h"
-#include "common/checkpoint/files/memory_file_system.h"
 #include "common/checkpoint/store.h"
 #include "tests/unit/checkpoint/file_systems.h"
+#include "tests/unit/checkpoint/memory_file_system.h"
 
 namespace muster::checkpoint {
 namespace {

@@ -7,7 +7,7 @@
 #include <memory>
 #include <string>
 
-#include "common/checkpoint/files/memory_file_system.h"
+#include "tests/unit/checkpoint/memory_file_system.h"
 
 namespace muster::checkpoint::testing_support {
 

@@ -6,8 +6,8 @@
 #include <random>
 
 #include "common/base/files/crc32c.h"
-#include "common/checkpoint/files/memory_file_system.h"
 #include "muster/json.h"
+#include "tests/unit/checkpoint/memory_file_system.h"
 #include "tests/unit/checkpoint/snapshots.h"
 
 namespace muster::checkpoint {
@@ -253,7 +253,7 @@ TEST(Safetensors, MutatedHeadersAreReadOrRefused) {
   int read = 0;
   for (int round = 0; round < 20'000; ++round) {
     const std::string text = Mutated(header, random);
-    const auto parsed = ParseSafetensorsHeader(text, data_bytes);
+    const auto parsed = ParseSafetensorsHeader(text, data_bytes, /*foreign=*/false);
     if (!parsed.ok()) {
       ASSERT_TRUE(absl::IsDataLoss(parsed.status())) << text;
       ASSERT_FALSE(parsed.status().message().empty());

@@ -8,8 +8,8 @@
 #include <memory>
 #include <set>
 
-#include "common/checkpoint/files/memory_file_system.h"
 #include "common/checkpoint/store.h"
+#include "tests/unit/checkpoint/memory_file_system.h"
 #include "tests/unit/checkpoint/snapshots.h"
 
 namespace muster::checkpoint {

@@ -8,10 +8,10 @@
 #include <limits>
 #include <thread>
 
-#include "common/checkpoint/files/memory_file_system.h"
 #include "common/checkpoint/manifest.h"
 #include "common/checkpoint/safetensors.h"
 #include "tests/unit/checkpoint/file_systems.h"
+#include "tests/unit/checkpoint/memory_file_system.h"
 #include "tests/unit/checkpoint/snapshots.h"
 
 namespace muster::checkpoint {

@@ -7,9 +7,9 @@
 
 #include "absl/synchronization/blocking_counter.h"
 #include "chief/flight_service.h"
-#include "common/checkpoint/files/memory_file_system.h"
 #include "common/flight/flight_record.h"
 #include "common/session/flight_uploader.h"
+#include "tests/unit/checkpoint/memory_file_system.h"
 #include "tests/unit/coordinator/harness.h"
 
 namespace muster::chief::testing {

@@ -7,11 +7,11 @@
 #include <thread>
 
 #include "chief/trace_service.h"
-#include "common/checkpoint/files/memory_file_system.h"
 #include "common/flight/trace_file.h"
 #include "common/rpc/server/server.h"
 #include "common/session/trace_client.h"
 #include "muster/json.h"
+#include "tests/unit/checkpoint/memory_file_system.h"
 
 namespace muster::chief {
 namespace {

@@ -516,7 +516,7 @@ TEST(PipelineTest, WhatIsSkippedDoesNotDependOnTheWorld) {
 
 TEST(PipelineTest, SharesComeWholeOnceAnEpoch) {
   const std::vector<int64_t> shares = {7, 3, 5};
-  const Sampler sampler = Sampler::FromShares(shares, 6, false);  // two each
+  const Sampler sampler = Sampler::FromShares(shares, 6, false, 0);  // two each
   ASSERT_EQ(sampler.batches_per_epoch(), 4);
   std::vector<std::vector<int64_t>> seen(3);
   std::vector<int64_t> sizes;

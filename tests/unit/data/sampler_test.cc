@@ -64,7 +64,7 @@ TEST(ReplicaSliceTest, IsContiguousAndTheFirstGetOneMore) {
 
 TEST(SamplerTest, SharesLastUntilTheSlowestIsThrough) {
   // Parts of 2, 2 and 1: replica 2 takes 5 batches for its 5 examples.
-  const Sampler sampler = Sampler::FromShares({4, 10, 5}, 5, false);
+  const Sampler sampler = Sampler::FromShares({4, 10, 5}, 5, false, 0);
   EXPECT_EQ(sampler.batches_per_epoch(), 5);
   EXPECT_EQ(sampler.examples_per_epoch(), 25);
   Position position;
@@ -81,11 +81,11 @@ TEST(SamplerTest, SharesLastUntilTheSlowestIsThrough) {
 }
 
 TEST(SamplerTest, SharesThatAreDroppedEndWithTheFirstWholePartThatIsMissing) {
-  EXPECT_EQ(Sampler::FromShares({4, 10, 5}, 5, true).batches_per_epoch(), 2);
-  EXPECT_EQ(Sampler::FromShares({4, 1, 5}, 5, true).batches_per_epoch(), 0);
+  EXPECT_EQ(Sampler::FromShares({4, 10, 5}, 5, true, 0).batches_per_epoch(), 2);
+  EXPECT_EQ(Sampler::FromShares({4, 1, 5}, 5, true, 0).batches_per_epoch(), 0);
   EXPECT_EQ(Sampler::FromShares({4, 10, 5}, 5, false, 3).batches_per_epoch(), 3);
   // A global batch that is smaller than the number of replicas leaves some without a part at all.
-  const Sampler few = Sampler::FromShares({3, 3, 3}, 2, false);
+  const Sampler few = Sampler::FromShares({3, 3, 3}, 2, false, 0);
   EXPECT_EQ(few.batches_per_epoch(), 3);
   EXPECT_EQ(few.Local({0, 2}, 2, 3).size(), 0);
 }

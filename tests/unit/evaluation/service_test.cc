@@ -8,7 +8,7 @@
 
 #include "absl/synchronization/notification.h"
 #include "common/base/files/crc32c.h"
-#include "common/checkpoint/files/memory_file_system.h"
+#include "tests/unit/checkpoint/memory_file_system.h"
 #include "tests/unit/evaluation/harness.h"
 
 namespace muster::evaluator {

@@ -84,7 +84,7 @@ TEST(ExportedMetric, ByName) {
   ASSERT_TRUE(accuracy.ok());
   const MetricArguments tokens =
       ArgumentsFor(*accuracy, Numbers({1, 2, 2, 1, 1, 2, 1, 2}, {2, 2, 2}),
-                   at::tensor({1, 0, 1, 0}, at::kLong).reshape({2, 2}));
+                   at::tensor({1, 0, 1, 0}, at::kLong).reshape({2, 2}), {}, -1);
   const at::Tensor sums = accuracy->metric->Increment(tokens.output, tokens.target);
   ExpectNear(sums, {3, 4});
   const auto binary = MakeNamedMetric("binary_accuracy", "program.metrics[0]", /*logits=*/true);

@@ -2,7 +2,7 @@
 
 #include <gmock/gmock.h>
 
-#include "common/checkpoint/files/memory_file_system.h"
+#include "tests/unit/checkpoint/memory_file_system.h"
 
 namespace muster::chief {
 namespace {

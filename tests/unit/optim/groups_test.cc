@@ -111,7 +111,7 @@ TEST_P(GroupUpdates, AreThoseOfAnOptimizerForEachGroup) {
   ASSERT_TRUE(all.ok()) << all.status();
   std::vector<std::unique_ptr<Optimizer>> each;
   for (int i = 0; i < 4; ++i)
-    each.push_back(*MakeOptimizer(OptimizerOfGroup(json, groups[i]), {apart[i]}));
+    each.push_back(*MakeOptimizer(OptimizerOfGroup(json, groups[i]), {apart[i]}, {}));
   for (int step = 0; step < 10; ++step) {
     Tensors gradients;
     for (const at::Tensor& tensor : start) gradients.push_back(at::randn(tensor.sizes()));
@@ -149,7 +149,7 @@ TEST(OptimizerGroups, AreClippedTogether) {
 // A warm-up begins at 0, by which FTRL divides.
 TEST(Ftrl, LeavesParametersAndSlotsAloneWhereTheRateIsZero) {
   const at::Tensor parameter = at::full({3}, 2.0f);
-  const auto optimizer = *MakeOptimizer("ftrl", {parameter});
+  const auto optimizer = *MakeOptimizer("ftrl", {parameter}, {});
   for (const double rate : {0.0, 1e-300, 1e-40}) {
     optimizer->Update({at::full({3}, 5.0f)}, rate);
     EXPECT_TRUE(at::equal(parameter, at::full({3}, 2.0f))) << rate;
@@ -158,7 +158,7 @@ TEST(Ftrl, LeavesParametersAndSlotsAloneWhereTheRateIsZero) {
   }
   // From there on it is as if there had been no such step.
   const at::Tensor other = at::full({3}, 2.0f);
-  const auto fresh = *MakeOptimizer("ftrl", {other});
+  const auto fresh = *MakeOptimizer("ftrl", {other}, {});
   optimizer->Update({at::full({3}, 5.0f)}, 0.1);
   fresh->Update({at::full({3}, 5.0f)}, 0.1);
   EXPECT_TRUE(at::equal(parameter, other)) << "no number is equal to none";

@@ -31,7 +31,7 @@ using ::testing::HasSubstr;
 using Tensors = std::vector<at::Tensor>;
 
 std::unique_ptr<Optimizer> OptimizerFrom(const char* spec, Tensors parameters) {
-  auto optimizer = MakeOptimizer(Json::parse(spec), std::move(parameters));
+  auto optimizer = MakeOptimizer(Json::parse(spec), std::move(parameters), {});
   if (!optimizer.ok()) throw std::runtime_error(optimizer.status().ToString());
   return *std::move(optimizer);
 }
@@ -282,7 +282,7 @@ TEST(OptimizerSpec, Refusals) {
       {R"({"name": "adam", "clipvalue": 1, "clipnorm": 1})", "cannot be combined"},
   };
   for (const RefusedSpec& refusal : refusals) {
-    const auto optimizer = MakeOptimizer(Json::parse(refusal.spec), {});
+    const auto optimizer = MakeOptimizer(Json::parse(refusal.spec), {}, {});
     ASSERT_FALSE(optimizer.ok()) << refusal.spec;
     EXPECT_EQ(ExitCodeOf(optimizer.status()), ExitCode::kConfiguration);
     EXPECT_THAT(std::string(Message(optimizer.status())), HasSubstr(refusal.sentence));
@@ -290,9 +290,9 @@ TEST(OptimizerSpec, Refusals) {
 }
 
 TEST(OptimizerSpec, ParametersThatCannotBeUpdated) {
-  const auto integers = MakeOptimizer("sgd", {at::ones({2}, at::kLong)});
+  const auto integers = MakeOptimizer("sgd", {at::ones({2}, at::kLong)}, {});
   EXPECT_THAT(std::string(Message(integers.status())), HasSubstr("parameter 0"));
-  const auto gaps = MakeOptimizer("sgd", {at::ones({2}), at::ones({4, 4}).slice(1, 0, 2)});
+  const auto gaps = MakeOptimizer("sgd", {at::ones({2}), at::ones({4, 4}).slice(1, 0, 2)}, {});
   EXPECT_THAT(std::string(Message(gaps.status())), HasSubstr("parameter 1"));
 }
 

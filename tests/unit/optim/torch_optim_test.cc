@@ -72,7 +72,7 @@ TEST_P(PeerTest, TwentyUpdatesAgree) {
     leaves.push_back(parameter.clone().requires_grad_(true));
   }
   const auto reference = peer.make(leaves);
-  auto optimizer = MakeOptimizer(Json::parse(peer.spec), parameters);
+  auto optimizer = MakeOptimizer(Json::parse(peer.spec), parameters, {});
   ASSERT_TRUE(optimizer.ok()) << optimizer.status();
   for (int step = 0; step < 20; ++step) {
     Tensors gradients = GradientsLike(parameters);

@@ -148,7 +148,7 @@ class Cluster {
   }
   void NewView() {
     servers_.NewView(++views_, "ticket", nullptr);
-    servers_.SetRecord(std::to_string(views_));
+    servers_.SetRecord(std::to_string(views_), 0);
   }
   // The next call of the chief; its answer may be lost.
   void Deliver(int task, bool heard = false) {

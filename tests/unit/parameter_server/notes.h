@@ -12,10 +12,10 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "common/base/clock.h"
-#include "common/checkpoint/files/memory_file_system.h"
 #include "common/checkpoint/store.h"
 #include "common/train/membership.h"
 #include "common/train/state/checkpointing.h"
+#include "tests/unit/checkpoint/memory_file_system.h"
 
 namespace muster::chief::testing {
 

@@ -25,7 +25,7 @@ class ShardServersTest : public ::testing::Test {
   ShardServersTest() : servers_(2) {
     servers_.SetCopies(2);
     servers_.SetPatience(std::chrono::seconds(10), kMayBeAway);
-    servers_.SetRecord("first");
+    servers_.SetRecord("first", 0);
     for (int task = 0; task < 2; ++task) Join(task, 10 + task);
     servers_.Restored(servers_.TakeUnserved(now_));
     NewView();
@@ -48,7 +48,7 @@ class ShardServersTest : public ::testing::Test {
   }
   void NewView() {
     servers_.NewView(++views_, "ticket", nullptr);
-    servers_.SetRecord("of view " + std::to_string(views_));
+    servers_.SetRecord("of view " + std::to_string(views_), 0);
   }
   // All calls that are due succeed; the kinds that task 0 gets.
   std::vector<Kind> Bring() {
@@ -213,7 +213,7 @@ TEST_F(ShardServersTest, ARestartedChiefKnowsWhoHoldsWhatNobodyServes) {
 }
 
 TEST_F(ShardServersTest, ACallThatFailedIsMadeAgainLater) {
-  servers_.SetRecord("another");
+  servers_.SetRecord("another", 0);
   EXPECT_EQ(servers_.NextCall(0, now_).kind, Kind::kBeat);
   servers_.Failed(0, now_);
   const ServerCall call = servers_.NextCall(0, now_);

@@ -6,7 +6,6 @@
 #include <cstring>
 
 #include "chief/leases/work_table.h"
-#include "common/checkpoint/files/memory_file_system.h"
 #include "common/checkpoint/manifest.h"
 #include "common/checkpoint/state/callback_record.h"
 #include "common/checkpoint/store.h"
@@ -14,6 +13,7 @@
 #include "common/train/replica/replica.h"
 #include "common/train/state/snapshot.h"
 #include "muster/callback.h"
+#include "tests/unit/checkpoint/memory_file_system.h"
 #include "tests/unit/train/test_program.h"
 
 namespace muster::chief::testing {

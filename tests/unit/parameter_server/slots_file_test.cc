@@ -4,10 +4,10 @@
 
 #include <cstring>
 
-#include "common/checkpoint/files/memory_file_system.h"
 #include "common/checkpoint/manifest.h"
 #include "common/checkpoint/safetensors.h"
 #include "common/checkpoint/store.h"
+#include "tests/unit/checkpoint/memory_file_system.h"
 
 namespace muster::chief::testing {
 namespace {

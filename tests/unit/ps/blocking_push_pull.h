@@ -47,7 +47,8 @@ inline absl::Status OpenConnection(transport::DataConnection& connection, int wo
   const transport::ConnectionInfo& info = connection.info();
   const transport::FrameHeader header =
       EncodeOpen({kWireVersion, static_cast<uint32_t>(worker), incarnation, layout, info.generation,
-                  static_cast<uint32_t>(info.to)});
+                  static_cast<uint32_t>(info.to)},
+                 0);
   return connection.Exchange(std::as_bytes(std::span(&header, 1)), {}, deadline, abort);
 }
 

@@ -126,7 +126,7 @@ class PushPullTest : public ::testing::Test {
     return ErrorFrom();
   }
   void SendOpen() {
-    FrameHeader header = EncodeOpen(kOpen);
+    FrameHeader header = EncodeOpen(kOpen, 0);
     EXPECT_TRUE(near_
                     ->Exchange(std::as_bytes(std::span(&header, 1)),
                                std::as_writable_bytes(std::span(&header, 1)), In(10), abort_)
@@ -261,7 +261,7 @@ TEST_F(PushPullTest, WhatDoesNotFitIsToldAndChangesNothing) {
   FrameHeader damaged = EncodeRequest({}, {&part, 1}, 0);
   damaged.body[8] ^= 1;
   EXPECT_THAT(answer(damaged), HasSubstr("damaged"));
-  FrameHeader other = EncodeOpen(kOpen);
+  FrameHeader other = EncodeOpen(kOpen, 0);
   other.body[0] = 9;
   EXPECT_THAT(answer(other, false), HasSubstr("damaged"));
   EXPECT_THAT(answer(EncodeOpen(kOpen, 1 << 20), false), HasSubstr("payload of 1048576 bytes"));

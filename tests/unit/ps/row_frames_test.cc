@@ -143,7 +143,7 @@ class RowFrames : public ::testing::Test {
                       std::span<const std::byte> data = {}) {
     Connect();
     StartServer();
-    FrameHeader header = EncodeOpen(kOpen);
+    FrameHeader header = EncodeOpen(kOpen, 0);
     const auto exchange = [this](std::span<const std::byte> out, std::span<std::byte> in) {
       EXPECT_TRUE(near_->Exchange(out, in, In(10), abort_).ok());
     };

@@ -14,13 +14,13 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "chief/shards/row_filler.h"
-#include "common/checkpoint/files/memory_file_system.h"
 #include "common/push_pull/client.h"
 #include "common/push_pull/rows/key_index.h"
 #include "common/push_pull/rows/row_spread.h"
 #include "common/push_pull/wire.h"
 #include "ps/replication/replication_wire.h"
 #include "ps/server_connection.h"
+#include "tests/unit/checkpoint/memory_file_system.h"
 #include "tests/unit/ps/ps_cluster.h"
 
 namespace muster::ps {

@@ -56,10 +56,13 @@ TEST(Host, AProbeTellsAListeningPortFromARefusedOne) {
   ASSERT_EQ(listen(fd, 1), 0);
   ASSERT_EQ(getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length), 0);
   const std::string where = JoinHostPort("127.0.0.1", ntohs(address.sin_port));
-  EXPECT_EQ(ProbePort(where, std::chrono::seconds(1)), PortState::kOpen);
+  const auto state = [](const std::string& at) {
+    return ProbePorts({at}, std::chrono::seconds(1)).at(0);
+  };
+  EXPECT_EQ(state(where), PortState::kOpen);
   close(fd);
-  EXPECT_EQ(ProbePort(where, std::chrono::seconds(1)), PortState::kRefused);
-  EXPECT_EQ(ProbePort("nonsense", std::chrono::seconds(1)), PortState::kUnknown);
+  EXPECT_EQ(state(where), PortState::kRefused);
+  EXPECT_EQ(state("nonsense"), PortState::kUnknown);
 }
 
 // Many hosts that lost power at the same time have such ports.

@@ -158,7 +158,7 @@ TEST(Format, SecondsAndCounts) {
 }
 
 TEST(RateMeter, FollowsWhatChanges) {
-  RateMeter meter(seconds(5));
+  RateMeter meter;
   EXPECT_EQ(meter.examples_per_second(), 0);
   for (int i = 0; i < 100; ++i) meter.Add(100, 0.1, 0.01);
   EXPECT_NEAR(meter.examples_per_second(), 1000, 1e-9);

@@ -52,7 +52,7 @@ class GradientBuckets final : public GradientSink {
   // launches these buckets. LaunchAll launches the last bucket, with the control data. Finish calls
   // LaunchAll if LaunchAll was not called before.
   void Begin(const Reduction& reduction) override;
-  void BeginBackward(bool last, bool overlap = true) override;
+  void BeginBackward(bool last, bool overlap) override;
   void OnGradient(int index) override;
   void EndBackward() override;
   void Scale(double factor) override;

@@ -40,7 +40,7 @@ class GradientSink {
   virtual void Begin(const Reduction& reduction) = 0;
   // `last` is true for the last micro-batch. `overlap` is true if complete parts may be launched
   // during the backward pass.
-  virtual void BeginBackward(bool last, bool overlap = true) = 0;
+  virtual void BeginBackward(bool last, bool overlap) = 0;
   // Moves the gradient of parameter `index` out of its .grad. If a custom autograd function runs a
   // backward pass of its own, there may be several calls for a parameter in one pass. The gradients
   // are then added.

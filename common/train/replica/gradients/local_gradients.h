@@ -23,7 +23,7 @@ class LocalGradients final : public GradientSink {
   ~LocalGradients() override;
 
   void Begin(const Reduction& reduction) override;
-  void BeginBackward(bool last, bool overlap = true) override;
+  void BeginBackward(bool last, bool overlap) override;
   void OnGradient(int index) override;
   void EndBackward() override;
   void Scale(double factor) override;

@@ -81,16 +81,16 @@ TEST(CentralStorage, WhatOnCommitChangesReachesTheVariables) {
 std::vector<at::Tensor> Parameters() { return {at::ones({4}), at::ones({2, 3})}; }
 
 TEST(CentralStorage, SlotsExistOnce) {
-  auto optimizers =
-      MakeCentralOptimizers("adam", {Parameters(), Parameters()}, std::chrono::seconds(5));
+  auto optimizers = MakeCentralOptimizers("adam", {Parameters(), Parameters()},
+                                          std::chrono::seconds(5), {}, {}, false);
   ASSERT_TRUE(optimizers.ok()) << optimizers.status();
   EXPECT_FALSE((*optimizers)[0]->slot_names().empty());
   EXPECT_TRUE((*optimizers)[1]->slot_names().empty());
 }
 
 TEST(CentralStorage, AReplicaThatDoesNotComeIsNamedAfterTheTimeout) {
-  auto optimizers =
-      MakeCentralOptimizers("sgd", {Parameters(), Parameters()}, std::chrono::milliseconds(50));
+  auto optimizers = MakeCentralOptimizers("sgd", {Parameters(), Parameters()},
+                                          std::chrono::milliseconds(50), {}, {}, false);
   ASSERT_TRUE(optimizers.ok()) << optimizers.status();
   const auto update = [&](int replica) {
     return CatchProgramErrors("an update",
@@ -102,8 +102,8 @@ TEST(CentralStorage, AReplicaThatDoesNotComeIsNamedAfterTheTimeout) {
 }
 
 TEST(CentralStorage, AFailureOfTheUpdateIsEveryReplicas) {
-  auto optimizers =
-      MakeCentralOptimizers("sgd", {Parameters(), Parameters()}, std::chrono::seconds(5));
+  auto optimizers = MakeCentralOptimizers("sgd", {Parameters(), Parameters()},
+                                          std::chrono::seconds(5), {}, {}, false);
   ASSERT_TRUE(optimizers.ok()) << optimizers.status();
   const std::vector<at::Tensor> wrong = {at::ones({5}), at::ones({2, 3})};
   std::vector<absl::Status> results(2);

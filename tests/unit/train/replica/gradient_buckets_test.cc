@@ -46,7 +46,7 @@ TEST_P(GradientBucketsTest, ViewsHaveTheParametersStrides) {
   const at::Tensor g0 = at::randn({4, 3, 2, 2}).contiguous(at::MemoryFormat::ChannelsLast),
                    g1 = at::randn({5});
   buckets.Begin({});
-  buckets.BeginBackward(true);
+  buckets.BeginBackward(true, /*overlap=*/true);
   Give(buckets, parameters, 1, g1);
   Give(buckets, parameters, 0, g0);
   buckets.EndBackward();
@@ -68,7 +68,7 @@ TEST_P(GradientBucketsTest, SmallBucketsSplitAndMixedTypesAreKeptApart) {
   GradientBuckets buckets(parameters, communicators[0].get(), options);
   EXPECT_EQ(buckets.num_buckets(), 4);
   buckets.Begin({});
-  buckets.BeginBackward(true);
+  buckets.BeginBackward(true, /*overlap=*/true);
   for (int i = 3; i >= 0; --i)
     Give(buckets, parameters, i, at::full_like(parameters[i], i + 1).detach());
   buckets.EndBackward();
@@ -96,7 +96,7 @@ TEST_P(GradientBucketsTest, SumsOverReplicasAndTellsWhatNobodyUsed) {
       for (int round = 0; round < 2; ++round) {
         buckets.Begin({});
         for (int micro = 0; micro < 2; ++micro) {
-          buckets.BeginBackward(micro == 1);
+          buckets.BeginBackward(micro == 1, /*overlap=*/true);
           Give(buckets, parameters, 0, at::full({3}, r + 1.f));
           if (r == 1 && micro == 0)
             Give(buckets, parameters, 1,
@@ -127,7 +127,7 @@ TEST_P(GradientBucketsTest, AnAbortIsReturnedAndWakes) {
   GradientBuckets buckets(parameters, communicators[0].get(), Options());
   std::thread other([&] { communicators[1]->Abort(PeerLost("worker 1 is gone")); });
   buckets.Begin({});
-  buckets.BeginBackward(true);
+  buckets.BeginBackward(true, /*overlap=*/true);
   Give(buckets, parameters, 0, at::ones({3}));
   buckets.EndBackward();
   at::Tensor control;
@@ -160,7 +160,7 @@ TEST_P(GradientBucketsTest, TwoGradientsInOnePassAddUp) {
   // Where the first one is on its way already, it cannot.
   GradientBuckets fresh(parameters, communicators[0].get(), options);
   fresh.Begin({});
-  fresh.BeginBackward(true);
+  fresh.BeginBackward(true, /*overlap=*/true);
   Give(fresh, parameters, 1, at::ones({4}));
   EXPECT_THROW(Give(fresh, parameters, 1, at::ones({4})), c10::Error);
 }
@@ -170,11 +170,11 @@ TEST_P(GradientBucketsTest, ScaleMultipliesWhatCameSoFar) {
   auto communicators = MakeThreadCommunicators(1, kTimeout);
   GradientBuckets buckets(parameters, communicators[0].get(), Options());
   buckets.Begin({});
-  buckets.BeginBackward(false);
+  buckets.BeginBackward(false, /*overlap=*/true);
   Give(buckets, parameters, 0, at::full({3}, 8.f));
   buckets.EndBackward();
   buckets.Scale(0.25);
-  buckets.BeginBackward(true);
+  buckets.BeginBackward(true, /*overlap=*/true);
   Give(buckets, parameters, 0, at::ones({3}));
   buckets.EndBackward();
   at::Tensor control;

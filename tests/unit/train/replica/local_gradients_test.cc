@@ -28,7 +28,7 @@ class LocalGradientsTest : public ::testing::Test {
 
 TEST_F(LocalGradientsTest, KeepsTheMemoryThatAutogradMade) {
   sink_.Begin({});
-  sink_.BeginBackward(true);
+  sink_.BeginBackward(true, /*overlap=*/true);
   const void* made = nullptr;
   {
     const at::Tensor gradient = at::ones({3});
@@ -48,11 +48,11 @@ TEST_F(LocalGradientsTest, KeepsTheMemoryThatAutogradMade) {
 
 TEST_F(LocalGradientsTest, AddsMicroBatchesAndSecondGradientsOfAPass) {
   sink_.Begin({});
-  sink_.BeginBackward(false);
+  sink_.BeginBackward(false, /*overlap=*/true);
   Give(0, at::full({3}, 8.f));
   sink_.EndBackward();
   sink_.Scale(0.25);
-  sink_.BeginBackward(true);
+  sink_.BeginBackward(true, /*overlap=*/true);
   Give(0, at::ones({3}));
   Give(0, at::ones({3}));
   sink_.EndBackward();
@@ -66,7 +66,7 @@ TEST_F(LocalGradientsTest, AddsMicroBatchesAndSecondGradientsOfAPass) {
 
 TEST_F(LocalGradientsTest, BeginForgetsTheStepBefore) {
   sink_.Begin({});
-  sink_.BeginBackward(true);
+  sink_.BeginBackward(true, /*overlap=*/true);
   Give(1, at::ones({2, 2}));
   sink_.Cancel();
   sink_.Begin({});
@@ -90,7 +90,7 @@ TEST_F(LocalGradientsTest, GradientsThatShareMemoryAreParted) {
   LocalGradients sink(parameters, communicators_[0].get(), 0);
   sink.Begin({});
   for (const bool last : {false, true}) {
-    sink.BeginBackward(last);
+    sink.BeginBackward(last, /*overlap=*/true);
     (parameters[0].view({4}) + parameters[1].view({4})).sum().backward();
     for (int i = 0; i < 2; ++i) sink.OnGradient(i);
     sink.EndBackward();

@@ -7,10 +7,10 @@
 #include <cstring>
 #include <fstream>
 
-#include "common/checkpoint/files/memory_file_system.h"
 #include "common/checkpoint/safetensors.h"
 #include "common/train/state/snapshot.h"
 #include "common/train/state/weights.h"
+#include "tests/unit/checkpoint/memory_file_system.h"
 #include "tests/unit/train/kept.h"
 
 namespace muster {

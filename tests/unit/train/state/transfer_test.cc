@@ -275,7 +275,7 @@ TEST(StateTransfer, StaysWhereItIsInOneReplicaAlone) {
       std::move(collective::MakeThreadCommunicators(1, std::chrono::seconds(20))[0]));
   const auto replica = MakeReplica(7);
   LoopState state = StateAfter(*replica, 12);
-  BroadcastState(replica.get(), &alone, 0, &state);
+  BroadcastState(replica.get(), &alone, 0, &state, {});
   EXPECT_EQ(alone.most, 0);
   EXPECT_EQ(state.steps, 12);
 }

@@ -1,4 +1,4 @@
-#include "common/checkpoint/files/memory_file_system.h"
+#include "tests/unit/checkpoint/memory_file_system.h"
 
 #include <fmt/format.h>
 
