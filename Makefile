@@ -131,7 +131,7 @@ build-unit: bootstrap-test $(BUILD)/tests/CTestTestfile.cmake
 	@$(COMPILE) --target $(or $(UNIT_TEST),unit_tests)
 
 test-unit: build-unit
-	@ctest --test-dir $(BUILD) --no-tests=error -L '^unit$$' -LE '^slow$$' $(UNIT_TEST:%=-R '^unit[.]%([.]|$$)') -j$(shell expr 2 \* $(JOBS) + 1) --output-on-failure
+	@ctest --test-dir $(BUILD) --no-tests=error -L '^unit$$' -LE '^slow$$' $(UNIT_TEST:%=-R '^unit[.]%([.]|$$)') -j$(shell expr 4 \* $(JOBS)) --output-on-failure
 
 # Errors of memory and undefined behaviour: the unit tests that need no LibTorch, and one that does.
 .PHONY: build-asan test-asan

@@ -219,6 +219,19 @@ TEST(Layout, QuotedIncludesExist) {
   EXPECT_THAT(missing, IsEmpty());
 }
 
+// A room that one looks over at a glance: a larger one is divided (docs/architecture.md).
+TEST(Layout, AFolderHasAtMostTwentyFiveFiles) {
+  std::map<std::string, int> files;
+  for (const SourceFile& file : ReadTree())
+    if (const std::string top = FolderAt(file.path, 0); kMayInclude.contains(top) && top != "tests")
+      ++files[fs::path(file.path).parent_path()];
+  std::vector<std::string> large;
+  for (const auto& [folder, count] : files)
+    if (count > 25) large.push_back(fmt::format("{}: {} files", folder, count));
+  EXPECT_THAT(large, IsEmpty());
+  EXPECT_GT(files.size(), 50u);
+}
+
 // Rooms whose files, and those of their sub-folders, open no other namespace than the room's.
 const std::map<std::string, std::string> kNamespaces = {
     {"common/push_pull", "muster::push_pull"},

@@ -20,8 +20,9 @@
 
 namespace {
 
-// One lock and one condition for everything, because speed does not matter. They are never
-// destroyed, because the threads of streams still run at the end of the process.
+// One lock for everything, because speed does not matter, and one condition for all that is not the
+// next task of a stream. They are never destroyed, because the threads of streams still run at the
+// end of the process.
 std::mutex& mu = *new std::mutex;
 std::condition_variable& changed = *new std::condition_variable;
 using Lock = std::unique_lock<std::mutex>;
@@ -84,7 +85,7 @@ struct Stream {
   void Run() {
     Lock lock(mu);
     while (true) {
-      changed.wait(lock, [this] { return !tasks.empty(); });
+      added.wait(lock, [this] { return !tasks.empty(); });
       auto task = std::move(tasks.front());
       tasks.pop_front();
       task(lock);
@@ -95,12 +96,15 @@ struct Stream {
   void Add(std::function<void(Lock&)> task) {
     ++pending;
     tasks.push_back(std::move(task));
-    changed.notify_all();
+    added.notify_one();
   }
   const int device;
   int pending = 0;
   bool held = false;
   std::deque<std::function<void(Lock&)>> tasks;
+  // The thread waits for it. The streams of earlier cases live on, and `changed` would wake them
+  // all.
+  std::condition_variable added;
   std::thread thread;
 };
 

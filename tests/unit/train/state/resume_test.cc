@@ -6,6 +6,8 @@
 
 #include <cmath>
 #include <cstring>
+#include <map>
+#include <memory>
 
 #include "tests/unit/train/kept.h"
 
@@ -258,30 +260,54 @@ INSTANTIATE_TEST_SUITE_P(Cuts, Resume,
                                   cut.within;
                          });
 
+struct KeptRun {
+  KeptCheckpoints kept;
+  RunResult result;
+};
+
+// The run that is not stopped. All cuts of a case are compared with the same one.
+const KeptRun& WholeRun(const Case& c, int replicas) {
+  static auto& runs = *new std::map<std::pair<std::string, int>, KeptRun>;
+  const auto [run, is_new] = runs.try_emplace({c.name, replicas});
+  if (is_new)
+    run->second.result = testing::Run(CaseOptions(c, replicas, &run->second.kept), c.set_up);
+  return run->second;
+}
+
+std::unique_ptr<KeptRun> RunUntil(const Case& c, const Cut& cut, int replicas) {
+  auto run = std::make_unique<KeptRun>();
+  RunOptions until = CaseOptions(c, replicas, &run->kept);
+  if (cut.within.empty()) {
+    until.stop_before_start = cut.step == 1;
+    until.stop_at_step = cut.step - 1;  // the next one is agreed on
+  } else {
+    until.stop_in_split = cut.within;
+    until.stop_at_pass = cut.within == "test" ? 1 : cut.step / 6;
+  }
+  run->result = testing::Run(until, c.set_up);
+  return run;
+}
+
 TEST_P(Resume, GoesOnAsIfItHadNeverStopped) {
   const auto& [c, cut] = GetParam();
+  std::map<int, std::unique_ptr<KeptRun>> stopped;  // by the number of replicas
   // From so many replicas to so many.
   for (const auto& [from, to] : {std::pair{1, 1}, {2, 2}, {3, 3}, {2, 3}, {3, 1}}) {
     if (from != to && !c.other_replicas) continue;
     SCOPED_TRACE(::testing::Message() << from << " to " << to << " replicas");
-    KeptCheckpoints whole_kept, first_kept, second_kept;
-    const RunResult whole = testing::Run(CaseOptions(c, from, &whole_kept), c.set_up);
+    const auto& [whole_kept, whole] = WholeRun(c, from);
     ASSERT_TRUE(whole.status.ok()) << whole.status;
     ASSERT_EQ(whole.recorder.steps.size(), static_cast<size_t>(kSteps));
 
-    RunOptions until = CaseOptions(c, from, &first_kept);
-    if (cut.within.empty()) {
-      until.stop_before_start = cut.step == 1;
-      until.stop_at_step = cut.step - 1;  // the next one is agreed on
-    } else {
-      until.stop_in_split = cut.within;
-      until.stop_at_pass = cut.within == "test" ? 1 : cut.step / 6;
-    }
-    const RunResult first = testing::Run(until, c.set_up);
+    std::unique_ptr<KeptRun>& stopped_here = stopped[from];
+    if (stopped_here == nullptr) stopped_here = RunUntil(c, cut, from);
+    auto& [first_kept, first] = *stopped_here;
     ASSERT_EQ(ExitCodeOf(first.status), ExitCode::kPreempted) << first.status;
     ASSERT_EQ(first.recorder.steps.size(), static_cast<size_t>(cut.step));
     EXPECT_EQ(first_kept.drains, 1);
     ASSERT_TRUE(first_kept.moments.back().stopping);
+
+    KeptCheckpoints second_kept;
 
     RunOptions rest = CaseOptions(c, to, &second_kept);
     rest.restore = &first_kept.kept.back();
