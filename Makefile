@@ -4,6 +4,7 @@ BUILD := $(if $(filter release,$(PRESET)),build,build-$(PRESET))
 JOBS ?= $(shell nproc)
 # Tests wait for deadlines and processes much of the time, so more of them run than there are cores.
 TEST_JOBS ?= $(shell expr $(shell nproc) + 1)
+UNIT_JOBS ?= $(shell expr $(shell nproc) + 6)
 BOOTSTRAP_FLAGS ?=
 NOW = $(shell date +%Y%m%d-%H%M%S)
 PICTURES = $$(deploy/bootstrap --prefix)/bin/python examples/pictures.py
@@ -131,7 +132,7 @@ build-unit: bootstrap-test $(BUILD)/tests/CTestTestfile.cmake
 	@$(COMPILE) --target $(or $(UNIT_TEST),unit_tests)
 
 test-unit: build-unit
-	@ctest --test-dir $(BUILD) --no-tests=error -L '^unit$$' -LE '^slow$$' $(UNIT_TEST:%=-R '^unit[.]%([.]|$$)') -j$(shell expr 4 \* $(JOBS)) --output-on-failure
+	@ctest --test-dir $(BUILD) --no-tests=error -L '^unit$$' -LE '^slow$$' $(UNIT_TEST:%=-R '^unit[.]%([.]|$$)') -j$(UNIT_JOBS) --output-on-failure
 
 # Errors of memory and undefined behaviour: the unit tests that need no LibTorch, and one that does.
 .PHONY: build-asan test-asan

@@ -5,7 +5,7 @@
 #   libmuster.so        the rest of common/, on it
 #
 # The package works from what `cmake --install` puts beside the programs, wherever that is moved to, and from this build
-# folder. Included last, when all libraries are declared.
+# folder. Included last, when all libraries of programs are declared.
 include(CMakePackageConfigHelpers)
 
 # Which libraries go into one of the two, and which of them need LibTorch, themselves or by another.

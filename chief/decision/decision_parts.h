@@ -69,9 +69,9 @@ std::string ReasonForFewer(PausingTime now, const JobState& s, const MembershipO
 // members have come and can join the next generation. Otherwise returns nullopt.
 std::optional<Decision> DecideNewMember(PausingTime now, const JobState& s,
                                         const MembershipOptions& o);
-// Elastic jobs and jobs with spares: returns the decision about a member that was asked to stop.
-// The member leaves alone if it is not the chief and enough others remain. Otherwise all stop.
-// Returns nullopt if no member was asked to stop, or if the whole job stops or ends anyway.
+// Elastic jobs and jobs with spares: returns the decision about a member that was asked to stop. It
+// leaves alone if it is outside the generation or enough others remain. Otherwise, for the chief
+// and before the first generation, all stop. nullopt: none was asked, or the job ends anyway.
 std::optional<Decision> DecideLeave(const JobState& s, const MembershipOptions& o);
 
 // Returns the number of declared members minus MembershipOptions::spares.

@@ -45,7 +45,7 @@ struct TrainerOptions {
   // If set, the validation and test splits are each cut to this number of examples. `muster check`
   // sets it, because it needs only a few.
   std::optional<int64_t> evaluated_examples;
-  // Affects only the central_storage strategy (embedding/central_storage.h) with a first replica on
+  // Affects only the central_storage strategy (exchange/central_storage.h) with a first replica on
   // the CPU. If true, that replica computes with a copy of the variables, and not with the
   // variables themselves. For tests.
   bool separate_variables = false;

@@ -1,5 +1,5 @@
-// Functions for the input files that a job names, which resolve paths, list files, and compute
-// digests; and FirstLineOf.
+// Functions for the input files that a job names: they resolve paths, list files, and compute
+// digests. FirstLineOf reads small files, such as those of /proc.
 #pragma once
 
 #include <string>

@@ -6,6 +6,7 @@
 #include <array>
 #include <cctype>
 
+#include "absl/strings/ascii.h"
 #include "common/data/image/codecs.h"
 
 namespace muster::data {
@@ -14,9 +15,7 @@ namespace {
 std::string ExtensionOf(std::string_view name) {
   const size_t dot = name.rfind('.'), slash = name.rfind('/');
   if (dot == std::string_view::npos || (slash != std::string_view::npos && dot < slash)) return "";
-  std::string extension(name.substr(dot));
-  for (char& c : extension) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return extension;
+  return absl::AsciiStrToLower(name.substr(dot));
 }
 
 // Returns a description of a file that is neither JPEG nor PNG, from its first bytes.

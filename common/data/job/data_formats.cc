@@ -3,8 +3,8 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cctype>
 
+#include "absl/strings/ascii.h"
 #include "common/data/job/hashed_column.h"
 #include "common/data/job/job_data.h"
 
@@ -247,8 +247,7 @@ void ReadTfRecord(JsonObject* object, DataSplit* split) {
 
 // Returns true if a source such as "jpg;png" has an extension of pictures.
 bool HoldsPictures(std::string source) {
-  std::transform(source.begin(), source.end(), source.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  absl::AsciiStrToLower(&source);
   for (size_t at = 0; at <= source.size();) {
     const size_t end = std::min(source.find(';', at), source.size());
     const std::string one = source.substr(at, end - at), last = one.substr(one.rfind('.') + 1);

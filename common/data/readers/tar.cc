@@ -9,6 +9,7 @@
 #include <charconv>
 #include <map>
 
+#include "absl/strings/ascii.h"
 #include "common/data/files/array_file.h"
 #include "common/data/readers/image_tensor.h"
 #include "common/data/readers/readers.h"
@@ -22,16 +23,11 @@ struct Sample {
   std::map<std::string, const TarFile::Member*> files;  // The keys are the extensions.
 };
 
-std::string LowerCase(std::string text) {
-  for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return text;
-}
-
 std::vector<std::string> Alternatives(const std::string& source) {
   std::vector<std::string> names;
   for (size_t at = 0; at <= source.size();) {
     const size_t end = std::min(source.find(';', at), source.size());
-    names.push_back(LowerCase(source.substr(at, end - at)));
+    names.push_back(absl::AsciiStrToLower(source.substr(at, end - at)));
     at = end + 1;
   }
   return names;
@@ -121,7 +117,7 @@ absl::Status AddSamples(const TarFile& file, std::vector<Sample>* samples) {
     // As webdataset does, skips names without an extension and names that begin with "." or "__".
     if (dot == std::string::npos || dot == base || member.name.substr(base, 2) == "__") continue;
     const std::string key = member.name.substr(0, dot);
-    const std::string extension = LowerCase(member.name.substr(dot + 1));
+    const std::string extension = absl::AsciiStrToLower(member.name.substr(dot + 1));
     if (samples->empty() || key != previous || samples->back().files.empty()) {
       samples->push_back({fmt::format("{}: {}", file.path(), key), {}});
       previous = key;

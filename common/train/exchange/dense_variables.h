@@ -5,7 +5,7 @@
 // `chunk` is an index into the chunks of all servers.
 //
 // ParameterExchange owns the object. Used by the replica's thread. Autograd may deliver gradients
-// in a thread of its own, while the replica's thread waits. Internal to this folder.
+// in a thread of its own, while the replica's thread waits. Others use only ChangedSameBuffer.
 #pragma once
 
 #include <map>

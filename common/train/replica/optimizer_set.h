@@ -6,7 +6,7 @@
 // of an optimizer is the object that updates parameters and has their slots. Slots are the
 // optimizer's state for each parameter, such as a momentum. A parameter has slots if it was
 // trainable at the end of build() or at any later time. The sink of an optimizer receives the
-// gradients of a backward pass (gradient_sink.h).
+// gradients of a backward pass (gradients/gradient_sink.h).
 //
 // Used by the replica's thread. Autograd may call the hooks of EndBuild from its own device thread
 // during a backward pass.
