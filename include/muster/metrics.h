@@ -48,7 +48,7 @@ std::shared_ptr<const Metric> MakeMean();
 std::shared_ptr<const Metric> MakeSum();  // Sums all elements of the output.
 // Computes the fraction of examples whose highest score is that of the true class. The output has
 // scores [batch, classes]. The target has class numbers [batch] or probabilities [batch, classes].
-// Among equal scores, the first one counts as the highest.
+// Among equal scores, the first one counts as the highest. Waits for a GPU to check probabilities.
 std::shared_ptr<const Metric> MakeAccuracy();
 // Computes the fraction of examples whose true class has one of the k highest scores. Output and
 // target are as for MakeAccuracy. A score equal to the k-th highest score is also one of them, even
