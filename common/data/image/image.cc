@@ -15,7 +15,7 @@ namespace {
 std::string ExtensionOf(std::string_view name) {
   const size_t dot = name.rfind('.'), slash = name.rfind('/');
   if (dot == std::string_view::npos || (slash != std::string_view::npos && dot < slash)) return "";
-  return absl::AsciiStrToLower(name.substr(dot));
+  return absl::AsciiStrToLower(std::string(name.substr(dot)));
 }
 
 // Returns a description of a file that is neither JPEG nor PNG, from its first bytes.
