@@ -4,7 +4,7 @@ BUILD := $(if $(filter release,$(PRESET)),build,build-$(PRESET))
 JOBS ?= $(shell nproc)
 # Tests wait for deadlines and processes much of the time, so more of them run than there are cores.
 TEST_JOBS ?= $(shell expr $(shell nproc) + 1)
-UNIT_JOBS ?= $(shell expr $(shell nproc) + 6)
+UNIT_JOBS ?= $(shell expr $(shell nproc) + 8)
 BOOTSTRAP_FLAGS ?=
 NOW = $(shell date +%Y%m%d-%H%M%S)
 PICTURES = $$(deploy/bootstrap --prefix)/bin/python examples/pictures.py

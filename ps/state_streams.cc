@@ -75,23 +75,27 @@ class FillStream final : public grpc::ServerReadReactor<proto::FillRequest> {
   }
   void OnReadDone(bool ok) override {
     const bool taken = service_->RunPiece(
-        [this, ok] { ok ? Take() : Finish(rpc::Guarded([this] { return End(); })); });
-    if (!taken) Finish(Refusal(grpc::StatusCode::RESOURCE_EXHAUSTED, ""));
+        [this, ok] { ok ? Take() : End(rpc::Guarded([this] { return Result(); })); });
+    if (!taken) End(Refusal(grpc::StatusCode::RESOURCE_EXHAUSTED, ""));
   }
   void OnDone() override { delete this; }
 
  private:
+  void End(const grpc::Status& status) {
+    call_.Done();
+    Finish(status);
+  }
   void Take() {
     const grpc::Status taken = rpc::Guarded([this] {
       HostPtr host;
       const grpc::Status refusal = service_->Enter(*context_, "Fill", request_.epoch(), &host);
       return refusal.ok() ? filling_.Take(host, request_.chunk()) : refusal;
     });
-    if (!taken.ok()) return Finish(taken);
+    if (!taken.ok()) return End(taken);
     call_.Passed();
     StartRead(&request_);
   }
-  grpc::Status End() {
+  grpc::Status Result() {
     if (context_->IsCancelled()) return Refusal(grpc::StatusCode::CANCELLED, "Fill was given up");
     return filling_.End(reply_);
   }
@@ -119,13 +123,13 @@ class CutStream : public grpc::ServerWriteReactor<Message> {
   CutStream* Begin() {
     const grpc::Status full = service_->RunCall([this] {
       const grpc::Status refusal = rpc::Guarded([this] { return Admit(); });
-      refusal.ok() ? RunNext() : this->Finish(refusal);
+      refusal.ok() ? RunNext() : End(refusal);
     });
-    if (!full.ok()) this->Finish(full);
+    if (!full.ok()) End(full);
     return this;
   }
   void OnWriteDone(bool ok) override {
-    if (!ok) return this->Finish(Refusal(grpc::StatusCode::CANCELLED, "the reader has gone"));
+    if (!ok) return End(Refusal(grpc::StatusCode::CANCELLED, "the reader has gone"));
     call_.Passed();
     RunNext();
   }
@@ -139,6 +143,10 @@ class CutStream : public grpc::ServerWriteReactor<Message> {
   const proto::ReadRequest request_;
 
  private:
+  void End(const grpc::Status& status) {
+    call_.Done();
+    this->Finish(status);
+  }
   grpc::Status Admit() {
     HostPtr host;
     grpc::Status refusal = service_->Enter(*context_, method_, request_.epoch(), &host);
@@ -151,9 +159,9 @@ class CutStream : public grpc::ServerWriteReactor<Message> {
       bool more = true;
       const grpc::Status status =
           rpc::Guarded([&] { return Next(cut_->at(request_.shard()), &message_, &more); });
-      status.ok() && more ? this->StartWrite(&message_) : this->Finish(status);
+      status.ok() && more ? this->StartWrite(&message_) : End(status);
     });
-    if (!taken) this->Finish(Refusal(grpc::StatusCode::RESOURCE_EXHAUSTED, ""));
+    if (!taken) End(Refusal(grpc::StatusCode::RESOURCE_EXHAUSTED, ""));
   }
 
   StreamHost* const service_;

@@ -25,25 +25,29 @@ class FileStream final : public grpc::ServerWriteReactor<proto::FetchChunk> {
 
   FileStream* Begin() {
     const grpc::Status full = call_.Admit();
-    full.ok() ? Next() : Finish(full);
+    full.ok() ? Next() : End(full);
     return this;
   }
   void OnWriteDone(bool ok) override {
-    if (!ok) return Finish(grpc::Status(grpc::StatusCode::CANCELLED, "the reader is gone"));
+    if (!ok) return End(grpc::Status(grpc::StatusCode::CANCELLED, "the reader is gone"));
     call_.Passed();
     Next();
   }
   void OnDone() override { delete this; }
 
  private:
+  void End(const grpc::Status& status) {
+    call_.Done();
+    Finish(status);
+  }
   // Each stream has at most one read queued, and BulkCalls limits the number of streams.
   void Next() {
     const bool taken = disk_->Run([this] {
       bool more = false;
       const grpc::Status read = rpc::Guarded([&] { return Read(&more); });
-      read.ok() && more ? StartWrite(&chunk_) : Finish(read);
+      read.ok() && more ? StartWrite(&chunk_) : End(read);
     });
-    if (!taken) Finish(grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, ""));
+    if (!taken) End(grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, ""));
   }
   grpc::Status Read(bool* more) {
     if (file_ == nullptr) {

@@ -29,7 +29,7 @@ void BulkCalls::Stop() {
 // The pending reads and writes of the call then fail on a thread of gRPC, not on the calling
 // thread.
 void BulkCalls::Cancel(Call* call) {
-  if (!std::exchange(call->cancelled_, true)) call->context_->TryCancel();
+  if (!std::exchange(call->over_, true)) call->context_->TryCancel();
 }
 
 void BulkCalls::Run() {
@@ -39,7 +39,7 @@ void BulkCalls::Run() {
     const MonotonicTime now = Clock::now();
     MonotonicTime next = MonotonicTime::max();
     for (Call* call : under_way_) {
-      if (call->cancelled_) continue;
+      if (call->over_) continue;
       if (now < call->until_) {
         next = std::min(next, call->until_);
         continue;
@@ -52,15 +52,15 @@ void BulkCalls::Run() {
   }
 }
 
-// Returns whether a new call may start, and cancels a call for it if needed. Cancelled calls do not
-// count, although they stay in the list until they end.
+// Returns whether a new call may start, and cancels a call for it if needed. Calls that are over do
+// not count, although they stay in the list until their reactors are deleted.
 bool BulkCalls::MakeRoomLocked(MonotonicTime now) {
-  const auto standing = [](const Call* call) { return !call->cancelled_; };
-  const auto count = std::count_if(under_way_.begin(), under_way_.end(), standing);
+  const auto counts = [](const Call* call) { return !call->over_; };
+  const auto count = std::count_if(under_way_.begin(), under_way_.end(), counts);
   if (count < limits_.most) return true;
   Call* oldest =
       *std::min_element(under_way_.begin(), under_way_.end(), [](const Call* a, const Call* b) {
-        return std::pair(a->cancelled_, a->since_) < std::pair(b->cancelled_, b->since_);
+        return std::pair(a->over_, a->since_) < std::pair(b->over_, b->since_);
       });
   if (now - oldest->since_ < limits_.standstill) return false;
   LogWarning("cancelled {} in favor of another call: no data moved for {:g} s", oldest->method_,
@@ -98,6 +98,11 @@ void BulkCalls::Call::Passed() {
   absl::MutexLock lock(&calls_->mu_);
   since_ = Clock::now();
   until_ = since_ + calls_->limits_.silence;
+}
+
+void BulkCalls::Call::Done() {
+  absl::MutexLock lock(&calls_->mu_);
+  over_ = true;
 }
 
 }  // namespace muster::rpc

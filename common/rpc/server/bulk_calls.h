@@ -49,6 +49,9 @@ class BulkCalls {
     grpc::Status Admit();
     // Reports progress: one message was read or written. REQUIRES: Admit returned OK.
     void Passed();
+    // Reports that the reactor is about to finish the call. The call then counts no longer, so that
+    // a client that has received the status may start the next call.
+    void Done();
 
    private:
     friend class BulkCalls;
@@ -59,7 +62,8 @@ class BulkCalls {
     // calls_->mu_ guards the fields below.
     // The time of the latest progress, and the time at which BulkCalls cancels this call.
     MonotonicTime since_, until_;
-    bool admitted_ = false, cancelled_ = false;
+    bool admitted_ = false;
+    bool over_ = false;  // Cancelled or done.
     std::list<Call*>::iterator place_;
   };
 

@@ -175,6 +175,12 @@ TEST_F(HostileTest, AReadThatIsNotReadIsCancelled) {
   EXPECT_LT(stalled.chunks, 32);
 }
 
+TEST_F(HostileTest, WhoHasItsAnswerHasMadeRoom) {
+  TestPs ps(Options({.most = 1, .silence = kLong, .standstill = kLong}));
+  CreateOne(ps, 1, 256);
+  for (int i = 0; i < 200; ++i) ASSERT_TRUE(ps.Fill(Content(job_, 0, 1)).ok()) << i;
+}
+
 TEST_F(HostileTest, StreamsThatStandStillHoldNoThread) {
   constexpr int kConnections = 4, kEach = 30;  // More calls than gRPC has threads.
   TestPs ps(Options({.most = kConnections * kEach, .silence = kLong, .standstill = kLong}));
