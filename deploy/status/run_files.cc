@@ -131,6 +131,8 @@ absl::StatusOr<RunFiles> ReadRunFiles(const std::string& directory) {
   return run;
 }
 
+std::string ModelDirOf(const proto::StatusReply& reply) { return reply.progress().model_dir(); }
+
 std::string RunIdOf(const RunFiles& run) { return TextOf(FieldAt(run.owner, {"run_id"})); }
 
 std::string ChiefAddressOf(const RunFiles& run) { return TextOf(FieldAt(run.status, {"address"})); }

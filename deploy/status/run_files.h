@@ -26,6 +26,9 @@ struct RunFiles {
 // Reads the existing files. Returns ConfigurationError if `directory` is not a model_dir.
 absl::StatusOr<RunFiles> ReadRunFiles(const std::string& directory);
 
+// Returns the model_dir in the chief's reply, "" if the run has none. In a library: in a program's
+// own source, the inline accessor would copy data of libmuster_core.so into the program.
+std::string ModelDirOf(const proto::StatusReply& reply);
 // Returns the run id in owner.json, "" if absent.
 std::string RunIdOf(const RunFiles& run);
 // Returns the chief's address in status.json, "" if absent.

@@ -175,7 +175,7 @@ class StatusCommand : public Command {
   // Called if the chief was reached before but is not reachable now. Returns whether the run has
   // ended.
   bool ShowEnd(const proto::StatusReply& last) {
-    const std::string& model_dir = last.progress().model_dir();
+    const std::string model_dir = status::ModelDirOf(last);
     if (model_dir.empty()) return false;
     std::error_code error;
     const bool named = std::filesystem::is_directory(target_, error);
