@@ -18,6 +18,27 @@ class Waiting {
   void* const mutex_;
 };
 
+// Tells the sanitizer that a condition is evaluated under the mutex: by the thread that awaits it,
+// or by one that unlocks the mutex.
+class HeldCondition {
+ public:
+  HeldCondition(void* mutex, const void* condition)
+      : mutex_(mutex), condition_(static_cast<const absl::Condition*>(condition)) {}
+  const absl::Condition* get() const { return &held_; }
+
+ private:
+  static bool Eval(HeldCondition* self) {
+    __tsan_acquire(self->mutex_);
+    const bool holds = self->condition_->Eval();
+    __tsan_release(self->mutex_);
+    return holds;
+  }
+
+  void* const mutex_;
+  const absl::Condition* const condition_;
+  const absl::Condition held_{&Eval, this};
+};
+
 }  // namespace
 
 extern "C" {
@@ -98,22 +119,25 @@ bool __wrap__ZN4absl7debian35Mutex7TryLockEv(void* mutex) {
 }
 
 void __wrap__ZN4absl7debian35Mutex5AwaitERKNS0_9ConditionE(void* mutex, const void* condition) {
+  const HeldCondition held(mutex, condition);
   const Waiting waiting(mutex);
-  return __real__ZN4absl7debian35Mutex5AwaitERKNS0_9ConditionE(mutex, condition);
+  return __real__ZN4absl7debian35Mutex5AwaitERKNS0_9ConditionE(mutex, held.get());
 }
 
 bool __wrap__ZN4absl7debian35Mutex16AwaitWithTimeoutERKNS0_9ConditionENS0_8DurationE(
     void* mutex, const void* condition, absl::Duration limit) {
+  const HeldCondition held(mutex, condition);
   const Waiting waiting(mutex);
   return __real__ZN4absl7debian35Mutex16AwaitWithTimeoutERKNS0_9ConditionENS0_8DurationE(
-      mutex, condition, limit);
+      mutex, held.get(), limit);
 }
 
 bool __wrap__ZN4absl7debian35Mutex17AwaitWithDeadlineERKNS0_9ConditionENS0_4TimeE(
     void* mutex, const void* condition, absl::Time deadline) {
+  const HeldCondition held(mutex, condition);
   const Waiting waiting(mutex);
   return __real__ZN4absl7debian35Mutex17AwaitWithDeadlineERKNS0_9ConditionENS0_4TimeE(
-      mutex, condition, deadline);
+      mutex, held.get(), deadline);
 }
 
 // The lock's first member is its mutex.
