@@ -41,7 +41,7 @@ endfunction()
 # LABEL.NAME.slow, with the label `slow` besides. CASES: one entry for each case, by its name, so that ctest counts those that skip
 # themselves.
 function(muster_test name)
-  if(NOT BUILD_TESTING)
+  if(NOT BUILD_TESTING OR name IN_LIST MUSTER_TSAN_LEAVES_OUT)
     return()
   endif()
   cmake_parse_arguments(PARSE_ARGV 1 ARG "CASES" "LABEL;SHARDS" "SOURCES;DEPENDS;SLOW")
