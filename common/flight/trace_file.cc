@@ -4,10 +4,10 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <fstream>
 #include <limits>
 #include <system_error>
 
+#include "common/base/files/files.h"
 #include "common/base/json/utf8.h"
 #include "common/cluster/verdict.h"
 #include "muster/json.h"
@@ -138,12 +138,10 @@ std::filesystem::file_time_type WrittenAt(const std::string& path) {
 }
 
 std::string ClockOfThisProcess() {
-  std::ifstream file("/proc/sys/kernel/random/boot_id");
-  std::string boot;
-  std::getline(file, boot);
   char target[64] = {};
   const ssize_t size = readlink("/proc/self/ns/time", target, sizeof target - 1);
-  return fmt::format("{} {}", boot, size > 0 ? target : "");
+  return fmt::format("{} {}", FirstLineOf("/proc/sys/kernel/random/boot_id"),
+                     size > 0 ? target : "");
 }
 
 std::string TraceText(const std::vector<TracedTask>& tasks, const TraceDescription& description) {

@@ -13,6 +13,7 @@
 #include <optional>
 #include <thread>
 
+#include "common/base/clock.h"
 #include "common/base/process/restarts.h"
 #include "common/base/random_name.h"
 #include "common/base/wait.h"
@@ -238,8 +239,7 @@ absl::Status SshProcesses::WaitFor(Done done, std::optional<MonotonicTime> limit
     if (limit && Clock::now() > *limit) return DeadlinePassed("no answer");
     std::vector<pollfd> polled = {{signals.fd(), POLLIN, 0}};
     AddPolled(true, &polled);
-    const auto wait = std::chrono::duration_cast<std::chrono::milliseconds>(kLookEvery);
-    if (poll(polled.data(), polled.size(), static_cast<int>(wait.count())) > 0)
+    if (poll(polled.data(), polled.size(), static_cast<int>(Milliseconds(kLookEvery))) > 0)
       Read(polled.data() + 1);
   }
 }
