@@ -13,22 +13,14 @@ namespace {
 constexpr int kFactors = 4;  // The size of a hidden vector.
 using Vector = std::array<float, kFactors>;
 
-class Clicks : public data::Dataset {
+class Clicks : public GeneratedDataset {
  public:
   Clicks(const ClickOptions& options, uint64_t seed, int64_t first, int64_t size)
-      : options_(options), seed_(Random(seed).Next()), first_(first), size_(size) {
+      : GeneratedDataset(size), options_(options), seed_(Random(seed).Next()), first_(first) {
     Random random(~seed_);
     for (float& weight : dense_) weight = random.Normal();
     for (Vector& direction : directions_)
       for (float& weight : direction) weight = random.Normal();
-  }
-
-  int64_t size() const override { return size_; }
-
-  absl::StatusOr<data::Example> Get(int64_t index, const data::Context& context) const override {
-    MUSTER_ASSIGN_OR_RETURN(data::Batch batch, GetBatch({index}, context));
-    for (at::Tensor& component : batch) component = component.squeeze(0);
-    return batch;
   }
 
   absl::StatusOr<data::Batch> GetBatch(const std::vector<int64_t>& indices,
@@ -142,7 +134,7 @@ class Clicks : public data::Dataset {
 
   const ClickOptions options_;
   const uint64_t seed_;
-  const int64_t first_, size_;
+  const int64_t first_;
   std::array<float, kClickDense> dense_;
   std::array<Vector, kClickFeatures> directions_;  // Only the signs count.
 };

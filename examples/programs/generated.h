@@ -1,8 +1,10 @@
-// Helpers for programs with synthetic examples: random numbers, and checks of the job's
-// program_args.
+// Helpers for programs with synthetic examples: random numbers, a base class of datasets, and
+// checks of the job's program_args.
 #pragma once
 
+#include <ATen/core/Tensor.h>
 #include <fmt/format.h>
+#include <muster/data.h>
 #include <muster/json.h>
 
 #include <cstdint>
@@ -33,6 +35,21 @@ class Random {
 
  private:
   uint64_t state_;
+};
+
+// A dataset whose examples are made in batches, by GetBatch.
+class GeneratedDataset : public data::Dataset {
+ public:
+  explicit GeneratedDataset(int64_t size) : size_(size) {}
+  int64_t size() const override { return size_; }
+  absl::StatusOr<data::Example> Get(int64_t index, const data::Context& context) const override {
+    MUSTER_ASSIGN_OR_RETURN(data::Batch batch, GetBatch({index}, context));
+    for (at::Tensor& component : batch) component = component.squeeze(0);
+    return batch;
+  }
+
+ private:
+  const int64_t size_;
 };
 
 struct AtLeast {

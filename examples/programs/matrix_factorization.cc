@@ -45,19 +45,11 @@ Arguments Read(JsonObject& args) {
   return a;
 }
 
-class Ratings : public data::Dataset {
+class Ratings : public GeneratedDataset {
  public:
   // A dataset of ratings [first, first + size) of an infinite sequence.
   Ratings(const Arguments& arguments, uint64_t seed, int64_t first, int64_t size)
-      : arguments_(arguments), seed_(Random(seed).Next()), first_(first), size_(size) {}
-
-  int64_t size() const override { return size_; }
-
-  absl::StatusOr<data::Example> Get(int64_t index, const data::Context& context) const override {
-    MUSTER_ASSIGN_OR_RETURN(data::Batch batch, GetBatch({index}, context));
-    for (at::Tensor& component : batch) component = component.squeeze(0);
-    return batch;
-  }
+      : GeneratedDataset(size), arguments_(arguments), seed_(Random(seed).Next()), first_(first) {}
 
   // Returns {users, items, ratings}.
   absl::StatusOr<data::Batch> GetBatch(const std::vector<int64_t>& indices,
@@ -91,7 +83,7 @@ class Ratings : public data::Dataset {
 
   const Arguments arguments_;
   const uint64_t seed_;
-  const int64_t first_, size_;
+  const int64_t first_;
 };
 
 class MatrixFactorization : public Program {
