@@ -22,7 +22,7 @@ MUSTER_KERNEL_INLINE double Unit(uint64_t bits) {  // In [0, 1).
 }
 
 // Each number of a row depends on the previous one, so the rows of a block are drawn in parallel.
-constexpr size_t kBlock = 16;
+constexpr size_t kBlock = 32;
 
 struct Draws {
   double scale;

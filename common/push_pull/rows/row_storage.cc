@@ -1,15 +1,11 @@
 #include "common/push_pull/rows/row_storage.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
-#include <new>
 #include <utility>
 
 namespace muster::push_pull {
 namespace {
 
-constexpr int64_t kLine = 64, kHugePage = 2 << 20;
 constexpr int64_t kFirstSlab = 64 << 10, kLargestSlab = 8 << 20;  // Bytes.
 
 }  // namespace
@@ -21,16 +17,10 @@ void RowStorage::NewSlab() {
   int64_t rows = std::min(kLargestSlab, kFirstSlab << std::min<size_t>(slabs_.size(), 7)) / row;
   if (most_ > 0) rows = std::min(rows, most_);
   rows = std::max<int64_t>(rows, 1);
-  const int64_t page = rows * row >= kHugePage ? kHugePage : kLine;
-  const int64_t bytes = (rows * row + page - 1) / page * page;
-  void* const memory = std::aligned_alloc(static_cast<size_t>(page), static_cast<size_t>(bytes));
-  if (memory == nullptr) throw std::bad_alloc();
-  slabs_.emplace_back(static_cast<float*>(memory));
-  // The rows of a batch are scattered over the memory. With small pages each would need its own
-  // page-table lookup.
-  if (page == kHugePage) (void)madvise(memory, static_cast<size_t>(bytes), MADV_HUGEPAGE);
+  const auto bytes = static_cast<size_t>(rows * row);
+  slabs_.emplace_back(static_cast<float*>(AllocateInHugePages(bytes)), Free{bytes});
   next_ = slabs_.back().get();
-  unused_ = bytes / row;
+  unused_ = rows;
 }
 
 float* RowStorage::NewRow() {
@@ -52,7 +42,7 @@ float* RowStorage::Put(const Entry& free, uint64_t key) {
 }
 
 void RowStorage::Grow() {
-  std::vector<Entry> old(2 * entries_.size());
+  Entries old(2 * entries_.size());
   old.swap(entries_);
   for (const Entry& entry : old)
     if (entry.row != nullptr) entries_[PlaceOf(entry.key, SplitMix64(entry.key))] = entry;

@@ -1,17 +1,17 @@
 // The memory of the rows of one shard of an embedding table, with a hash table from keys to rows.
 // All rows have the same size. A row never moves. RowStorage allocates memory in slabs. A slab has
-// memory for many rows. Each slab is larger than the previous one, up to a limit. Large slabs use
-// huge pages if the host has them. New rows reuse the memory of erased rows.
+// memory for many rows. Each slab is larger than the previous one, up to a limit. Slabs and the
+// hash table are in huge pages. New rows reuse the memory of erased rows.
 //
 // Not thread-safe: the lock of the table's shard guards the object. Internal to this folder.
 #pragma once
 
 #include <cstdint>
-#include <cstdlib>
 #include <memory>
 #include <vector>
 
 #include "common/base/hash.h"
+#include "common/push_pull/rows/huge_pages.h"
 
 namespace muster::push_pull {
 
@@ -21,6 +21,7 @@ class RowStorage {
     uint64_t key = 0;
     float* row = nullptr;  // Null: the entry is free.
   };
+  using Entries = std::vector<Entry, HugePageAllocator<Entry>>;
 
   // `floats` is the number of float32 elements of a row. `most` is the expected maximum number of
   // rows. 0: unknown.
@@ -40,7 +41,7 @@ class RowStorage {
 
   size_t size() const { return size_; }
   // Returns all entries, including the free ones.
-  const std::vector<Entry>& entries() const { return entries_; }
+  const Entries& entries() const { return entries_; }
 
  private:
   size_t Mask() const { return entries_.size() - 1; }
@@ -55,10 +56,11 @@ class RowStorage {
 
   const int64_t floats_, most_;
   // A hash table with linear probing, at most half full. The size is a power of two.
-  std::vector<Entry> entries_;
+  Entries entries_;
   size_t size_ = 0;
   struct Free {
-    void operator()(float* memory) const { std::free(memory); }
+    size_t bytes = 0;
+    void operator()(float* memory) const { FreeInHugePages(memory, bytes); }
   };
   std::vector<std::unique_ptr<float[], Free>> slabs_;
   float* next_ = nullptr;     // The first unused row of the last slab.
