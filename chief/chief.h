@@ -1,6 +1,6 @@
-// Starts the chief's half of a training process, a ChiefRole (common/train/chief_role.h). This half
-// owns the model_dir, runs the cluster's coordinator, and publishes progress, summaries and the
-// result. The other half trains.
+// The chief's process has two halves. StartChief starts one half, the ChiefRole
+// (common/train/chief_role.h). The ChiefRole owns the model_dir, runs the cluster's coordinator,
+// and publishes progress, summaries and the result. The other half trains.
 #pragma once
 
 #include "common/checkpoint/files/file_system.h"

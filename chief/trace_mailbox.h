@@ -1,9 +1,9 @@
 // Users can request a trace (a record of what tasks do during a few steps) through files in
 // model_dir. TraceMailbox is the chief's side of this exchange. `muster trace MODEL_DIR` uses files
-// because it may be unable to call the chief: it may lack the chief's port, or the run key that
-// `muster launch` gives only to its tasks. The command writes trace/request.json. The chief reads
-// and removes this file. Once the trace is complete, the chief writes trace/answer-ID.json. Used by
-// one thread at a time.
+// because it may be unable to call the chief. The command may lack the chief's port, or the run key
+// that `muster launch` gives only to its tasks. The command writes trace/request.json. The chief
+// reads and removes this file. Once the trace is complete, the chief writes trace/answer-ID.json.
+// Used by one thread at a time.
 #pragma once
 
 #include <optional>

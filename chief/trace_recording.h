@@ -26,8 +26,8 @@ struct TraceRequest {
 
 class TraceRecording {
  public:
-  // Tasks call Align to agree on the first recorded step. A task waits at most this long, from the
-  // start of the recording, for the calls of the other tasks.
+  // Tasks call Align to agree on the first recorded step. A task waits for the other tasks' calls
+  // until this long after the start of the recording.
   static constexpr Duration kAlign = std::chrono::seconds(2);
   // Tasks may deliver spans for this long after the time limit of the recording.
   static constexpr Duration kDelivery = std::chrono::seconds(3);

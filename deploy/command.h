@@ -19,8 +19,8 @@ namespace muster {
 class Command {
  public:
   virtual ~Command() = default;
-  // Adds the subcommand and its options to `muster`, and returns the subcommand. When CLI11 parses
-  // the command line, it writes the options into this object. The object must therefore outlive the
+  // Adds the subcommand and its options to `muster`, and returns the subcommand. CLI11 later
+  // writes the parsed options into this object. The object must therefore outlive the
   // parsing.
   virtual CLI::App* Register(CLI::App& muster) = 0;
   // Runs the command and returns the process's exit code. Prints all output and errors.
@@ -33,9 +33,9 @@ CLI::Option* AddRepeated(CLI::App* app, const std::string& name, std::vector<std
 // Adds --set, which overrides keys of the job file.
 CLI::Option* AddSet(CLI::App* app, std::vector<std::string>* overrides);
 
-// Writes `text` to the file `path`, which the user has named. Writes to `path`.part and renames
-// this file, so that readers never see an incomplete file. Writes to a device or pipe directly. On
-// failure, returns a ConfigurationError (muster/status.h) with the reason.
+// Writes `text` to the file `path`, which the user has named. First writes to `path`.part and then
+// renames that file, so that readers never see an incomplete file. If `path` is a device or pipe,
+// writes directly. On failure, returns a ConfigurationError (muster/status.h) with the reason.
 absl::Status WriteOutputFile(const std::string& path, std::string_view text);
 
 // Prints `muster <name>: <message>` as one line on stderr, after all earlier log lines. Returns the

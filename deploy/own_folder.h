@@ -1,4 +1,4 @@
-// Finds the folder of this binary, and sets the library path of the processes that it starts.
+// Finds the folder of this binary, and sets the library path for processes that this binary starts.
 #pragma once
 
 #include <string>

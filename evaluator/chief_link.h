@@ -1,6 +1,6 @@
 // ChiefLink makes the evaluator's gRPC calls to the chief. Chief and evaluator may start in any
 // order. If the chief is unreachable, NextCheckpoint and SendReport retry with backoff, for at most
-// ChiefLinkOptions::patience. They log the reason every 10 s. Thread-safe.
+// ChiefLinkOptions::patience. During retries, they log the reason every 10 s. Thread-safe.
 #pragma once
 
 #include <functional>
@@ -25,10 +25,10 @@ struct ChiefLinkOptions {
   Duration patience = std::chrono::minutes(10);
   Duration fetch = std::chrono::minutes(30);  // Timeout for fetching one file.
   // Returns a sentence if the files in model_dir show that training is complete. Otherwise returns
-  // "". Called while the chief's host refuses connections, at most once in each period of length
-  // `look`. May be null.
+  // "". While the chief's host refuses connections, the link calls this function at most once in
+  // each period of length `look`. May be null.
   std::function<std::string()> finished;
-  Duration look = std::chrono::seconds(5);  // The shortest time between two calls of finished.
+  Duration look = std::chrono::seconds(5);  // The shortest time between two calls of `finished`.
   rpc::ChannelOptions channel;
 };
 
@@ -51,7 +51,7 @@ class ChiefLink {
   absl::Status Fetch(int64_t step, const std::string& file,
                      const std::function<absl::Status(const std::string& data)>& on_data);
 
-  // Ends this link. Calls in progress return Preempted soon, and later calls return it at once.
+  // Ends this link. Calls in progress return Preempted soon. Later calls return Preempted at once.
   void Stop();
   bool stopped() const;
   // Blocks for `duration`, or until Stop.
@@ -59,8 +59,8 @@ class ChiefLink {
 
  private:
   explicit ChiefLink(ChiefLinkOptions options);
-  // Returns a stub for one call. Callers must not reuse a stub, because the channel may have been
-  // replaced before their next call.
+  // Returns a stub for one call. Callers must not reuse a stub, because the channel may be replaced
+  // before the next call.
   std::unique_ptr<proto::Evaluation::Stub> stub() const {
     return proto::Evaluation::NewStub(channel_->Get());
   }

@@ -13,8 +13,8 @@ namespace muster::evaluator {
 
 class FetchedCheckpoint {
  public:
-  // Finds or fetches the checkpoint. Does not verify the checksums of the files. The caller must
-  // verify them.
+  // Finds or fetches the checkpoint. Does not verify the checksums of the files: the caller must
+  // verify the checksums.
   static absl::StatusOr<FetchedCheckpoint> Get(checkpoint::FileSystem& files, ChiefLink& link,
                                                const proto::Announcement& announced);
   FetchedCheckpoint(FetchedCheckpoint&& other) noexcept;

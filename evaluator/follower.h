@@ -37,9 +37,9 @@ struct FollowerOptions {
   // Evaluates one checkpoint.
   std::function<absl::StatusOr<Evaluated>(const checkpoint::Snapshot& snapshot, const Hooks& hooks)>
       evaluate;
-  // Called when this process must end with `result`: at most once by Stop, and at most once when
-  // the chief reports the end of the job. Runs on another thread than `prepare` and `evaluate`,
-  // which may still be running.
+  // Called when this process must end with `result`. Stop makes at most one call. The heartbeat's
+  // thread makes at most one call, when the chief reports the end of the job. During a call,
+  // `prepare` or `evaluate` may still run on another thread.
   std::function<void(const absl::Status& result)> on_ending;
 };
 
@@ -49,8 +49,8 @@ class Follower {
 
   // Blocks until the job ends. Returns OK if the job has completed, and otherwise an error with the
   // job's exit code. Returns Preempted after Stop, and ConfigurationError if the chief refuses this
-  // evaluator. If this process fails, returns an error with exit code 138. The error message is the
-  // line that the process must print last. Must be called once.
+  // evaluator. If this process fails, returns an error with exit code 138. The process must print
+  // the error message as its last line. Run must be called exactly once.
   absl::Status Run();
   // Makes Run return soon, and informs the chief. Blocks for at most one second. Thread-safe.
   void Stop();
@@ -64,7 +64,7 @@ class Follower {
   absl::Status SendReport(const proto::EvaluationReport& report, const std::string& name);
   absl::Status Finished(const absl::Status& why) const;
   // Marks the current checkpoint as not evaluated. Called, for example, if the chief was restarted
-  // and does not know this checkpoint. The chief may announce it again.
+  // and does not know this checkpoint. The chief may announce this checkpoint again.
   void NotDone() { state_.after_step = step_ - 1; }
   // Returns the result of Run for a failure of this process.
   absl::Status OwnFailure(const absl::Status& failure) const;

@@ -1,6 +1,6 @@
 // Heartbeat sends heartbeats to the chief, on its own thread, while the evaluator evaluates a
-// checkpoint or prepares to do so. Each reply says whether the work is still needed. The thread
-// sends the next heartbeat when it has the reply. The chief delays each reply by about a second.
+// checkpoint or loads datasets and models. Each reply says whether this work is still needed. After
+// each reply, the thread sends the next heartbeat. The chief delays a reply by up to 1 s.
 #pragma once
 
 #include <functional>

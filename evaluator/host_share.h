@@ -9,17 +9,17 @@
 namespace muster::evaluator {
 
 // Returns true if the address of a chief, worker or ps of the cluster is on this host. May block
-// for long, because it resolves the host name of each task.
+// for long, because the function resolves the host name of each task.
 bool SharesHost(const ClusterSpec& cluster);
 
 // Returns the devices of an evaluator. `devices` is the job's setting. `visible` is the value of
 // CUDA_VISIBLE_DEVICES, or null if the variable is not set. If `shares_host` is true, returns "cpu"
-// in two cases. The first case is that `devices` is "auto", because the training tasks use the
-// GPUs. The second case is that `visible` is the empty text, as under `muster launch`. Otherwise
+// in two cases: if `devices` is "auto", or if `visible` is the empty text. In the first case, the
+// training tasks use the GPUs. The second case occurs under `muster launch`. In all other cases,
 // returns `devices`.
 std::string EvaluatorDevices(const std::string& devices, bool shares_host, const char* visible);
 
-// Lowers the priority of the calling thread. Threads that this thread starts later inherit it.
+// Lowers the priority of the calling thread, and of threads that this thread starts later.
 void LowerPriority();
 
 }  // namespace muster::evaluator

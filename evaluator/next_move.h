@@ -1,5 +1,5 @@
-// NextMove decides what the evaluator does after a reply from the chief. The function is pure, so
-// that tests need no chief.
+// NextMove selects the evaluator's next action after a reply from the chief. The function does no
+// I/O, so tests need no chief.
 #pragma once
 
 #include <cstdint>
@@ -19,14 +19,14 @@ struct FollowState {
 // The next action of the evaluator.
 enum class Move {
   kEnd,       // The job has ended: exit.
-  kAskJob,    // The chief's process is a new one: request its job.
-  kPrepare,   // The job is a new one: load datasets and models.
+  kAskJob,    // A new chief process has replied: request its job.
+  kPrepare,   // The job is new: load datasets and models.
   kEvaluate,  // Evaluate the announced checkpoint.
   kAsk,       // There is no checkpoint to evaluate: ask the chief again.
 };
 
 // If the reply has the job of a new chief process, copies chief_incarnation, run_id and job to
-// `*state`. If the run is a new one, sets `after_step` to -1.
+// `*state`. If the run is also new, sets `after_step` to -1.
 Move NextMove(const proto::NextCheckpointReply& reply, FollowState* state);
 
 }  // namespace muster::evaluator

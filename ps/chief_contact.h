@@ -27,9 +27,9 @@ class ChiefContact {
     last_contact_ = Clock::now();
     changed_.SignalAll();
   }
-  // Blocks until the last message of the chief is less than `silence` old. Returns OK then. Returns
-  // DeadlinePassed after `limit`, and Superseded if `abort` is set. The owner sets `abort` when the
-  // current view (see ps/shard_host.h) ends.
+  // Blocks until the last message of the chief is less than `silence` old, and then returns OK.
+  // Returns DeadlinePassed after `limit`, and Superseded if `abort` is set. The owner sets `abort`
+  // when the current view (see ps/shard_host.h) ends.
   absl::Status Await(const transport::AbortSignal& abort, Duration limit);
 
  private:

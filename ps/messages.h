@@ -18,8 +18,8 @@ namespace muster::ps {
 absl::StatusOr<ShardSpec> SpecOf(const proto::CreateRequest& request, int task);
 // `shards` is the number of shards of the run.
 absl::StatusOr<PsView> ViewOf(const proto::View& view, int shards);
-// If `content` has no optimizer slots, sets them to the initial values of the optimizer's rule.
-// Does not check sizes, because ShardStore checks them.
+// If `content` has no optimizer slots, the result has the initial slots of the optimizer's rule.
+// Does not check sizes, because ShardStore checks all sizes.
 absl::StatusOr<ChunkState> StateOf(const proto::ChunkContent& content, const ShardSpec& spec);
 proto::ChunkContent ContentOf(int shard, int chunk, const ChunkState& state);
 

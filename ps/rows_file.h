@@ -4,7 +4,7 @@
 // - "<table>.keys", int64 [n];
 // - "<table>.rows", float32 [n, width];
 // - "<table>.<column>", one for each optimizer slot and for each column that eviction uses;
-// - "<table>.step", int64 []: the largest number of updates of a chunk of the table.
+// - "<table>.step", int64 []: the highest update count among the table's chunks.
 //
 // The file contains the rows as they were when ShardStore::Freeze was called. The server may apply
 // updates while the file is read. A Reader is not thread-safe.

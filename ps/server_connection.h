@@ -25,11 +25,11 @@ struct ServeOptions {
   Duration idle = std::chrono::minutes(10);   // Maximum time between two requests.
   Duration stall = std::chrono::seconds(30);  // Maximum time without progress within a request.
   // If set, Serve applies a part of a push only while the chief's last message is recent
-  // (ChiefContact::Await). Otherwise Serve first waits for the next message of the chief. Serve
-  // returns an error if this wait takes longer than `new_view`, or if a new view begins. May be
-  // null.
+  // (ChiefContact::Await). If the message is too old, Serve waits for the chief's next message.
+  // Serve returns an error if this wait takes longer than `new_view`, or if a new view begins. May
+  // be null.
   ChiefContact* chief = nullptr;
-  // Serve sets this to the highest lease of which a push has arrived at this process. A lease is
+  // Serve sets this to the highest lease for which a push has arrived at this process. A lease is
   // the number that the chief gave to the batch of the push. May be null.
   std::atomic<int64_t>* newest_lease = nullptr;
   Duration new_view = std::chrono::minutes(2);  // Maximum time of a wait for `chief`.
@@ -38,9 +38,9 @@ struct ServeOptions {
 
 // Serves one connection. In connection.info(), `to` is the shard and `generation` is the number of
 // the view (see ps/shard_host.h). Blocks until the worker closes the connection, and then returns
-// OK. If a frame or a push is invalid, returns an error, after an attempt to send the error to the
-// worker. Also returns an error when `abort` is set. Needs its own thread. Apart from a buffer of
-// fixed size, holds at most one request in memory.
+// OK. If a frame or a push is invalid, tries to send an error to the worker, and returns the error.
+// Also returns an error when `abort` is set. Needs its own thread. Holds a buffer of fixed size and
+// at most one request in memory.
 absl::Status Serve(transport::DataConnection& connection, ShardStore& store,
                    const ServeOptions& options, const transport::AbortSignal& abort);
 

@@ -29,7 +29,7 @@ namespace muster::ps {
 
 // Returns for how long this task may acknowledge pushes without a message from the chief. The
 // result is shorter than the time after which the chief gives this task's shards to another task.
-// The chief does so in two cases: it has received no message of this task for `heartbeat`, or the
+// That happens in two cases: the chief has received no message of this task for `heartbeat`, or the
 // connection to this task has been broken for `resume`. The chief may notice a broken connection
 // only after rpc::kKeepaliveTimeout.
 Duration LongestChiefSilence(Duration heartbeat, Duration resume);
@@ -42,9 +42,9 @@ struct PsServiceOptions {
   // Maximum time without progress within one request, on any data connection.
   Duration stall = std::chrono::seconds(30);
   // Maximum time for which a push waits for the backup. If the backup is lost, the push waits for a
-  // new view with another backup or none.
+  // new view, in which the shard has another backup or no backup.
   Duration new_view = std::chrono::minutes(2);
-  // If the chief has been silent for this time, pushes wait for its next message (see
+  // If the chief has been silent for this time, pushes wait for the chief's next message (see
   // LongestChiefSilence). Zero: pushes do not wait for the chief.
   Duration chief_silence = Duration::zero();
   rpc::BulkCalls::Limits bulk;  // Limits of the chief's streams Fill, Read and ReadRows.
@@ -70,8 +70,8 @@ class PsService {
   // Returns the implementation of proto::ParameterServer. Owned by this object.
   virtual grpc::Service* service() = 0;
   virtual PsStatus status() const = 0;
-  // Closes all data connections and cancels the chief's streams. Blocks until all have ended. Later
-  // calls of the chief return UNAVAILABLE. A stopped service cannot be started again.
+  // Closes all data connections and cancels the chief's streams. Blocks until all connections and
+  // streams have ended. Later calls of the chief return UNAVAILABLE. The service cannot restart.
   virtual void Stop() = 0;
 };
 

@@ -73,7 +73,7 @@ class ShardHost {
   virtual absl::Status SetView(const PsView& view) = 0;
   // Sets the incarnation of each worker, keyed by the index of the worker. An incarnation is a
   // random number that identifies a process. After the call, only these processes may push. Has no
-  // effect if `version` is below that of an earlier call. `version` is a pair of two numbers: the
+  // effect if an earlier call had a higher `version`. `version` is a pair of two numbers: the
   // chief's term, and a counter of this chief. The term is above the terms of all earlier chiefs.
   using WorkersVersion = std::pair<uint32_t, uint64_t>;
   virtual void SetWorkers(WorkersVersion version, const std::map<int, uint64_t>& incarnations) = 0;
@@ -95,7 +95,7 @@ class ShardHost {
   // which a push has arrived at this process, at least in part. Returns 0 if no push has arrived.
   virtual int64_t newest_lease() const = 0;
   // Returns the shards of this process whose chunks all have content. Omits a shard if this process
-  // is its backup and is not in sync (ReplicationOptions::in_sync).
+  // is the shard's backup and is not in sync (ReplicationOptions::in_sync).
   virtual std::vector<int> serving() const = 0;
   // Returns the shards whose primary is this process and whose backup is in sync. If a backup
   // cannot be brought in sync, sets `*last_error` to the reason.

@@ -74,8 +74,8 @@ class ShardStore {
     std::vector<push_pull::Chunk> chunks;                           // The chunks of the shard.
     std::vector<RuleSpec> rules;                                    // Indexed by optimizer.
     std::map<int, push_pull::EmbeddingTable::Options> tables = {};  // Indexed by Chunk::table.
-    // The number of parameter servers. The store needs it to check that a row's key belongs to the
-    // chunk. 0: the store does not check keys.
+    // The number of parameter servers. With this number, the store checks that a row's key belongs
+    // to the chunk. 0: the store does not check keys.
     int servers = 0;
   };
   static std::unique_ptr<ShardStore> Make(Options options);
@@ -91,8 +91,8 @@ class ShardStore {
   // Returns whether every chunk has content.
   virtual bool serving() const = 0;
   virtual absl::StatusOr<ChunkState> Copy(int chunk) const = 0;
-  // The rows of an embedding table's chunk at the time of Freeze. `rows` remains valid for the life
-  // of this object.
+  // The rows of an embedding table's chunk at the time of Freeze. `rows` remains valid as long as
+  // this object exists.
   struct FrozenRows {
     std::shared_ptr<const push_pull::EmbeddingTable::Frozen> rows;
     int64_t updates = 0;
@@ -144,8 +144,8 @@ class ShardStore {
   // REQUIRES: the chunk exists.
   virtual ChunkVersion chunk_version(int chunk) const = 0;
   // Applies an update that the primary has forwarded, as update `number` of the chunk. Works for
-  // any worker, even without Admit, and before the other chunks have content. Returns
-  // FailedPrecondition if the chunk has not exactly `number` - 1 updates.
+  // any worker, even without a call of Admit. Works even if other chunks have no content. Returns
+  // FailedPrecondition if the chunk does not have exactly `number` - 1 updates.
   virtual absl::StatusOr<push_pull::Pushed> Replay(int chunk, const push_pull::ChunkPush& push,
                                                    int64_t number) = 0;
 

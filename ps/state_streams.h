@@ -1,8 +1,8 @@
 // The streaming calls of proto::ParameterServer. Fill sets the content of shards. A shard is the
 // part of the variables that one parameter server holds. Read and ReadRows return the content of a
 // cut. A cut is a frozen copy of the shards, made by the call Cut. Each streaming call is a gRPC
-// reactor with one message in flight. A call occupies a thread only while it handles a message, and
-// not while it waits for the chief's next message.
+// reactor with one message in flight. A call uses a thread only while the call handles a message,
+// and not while the call waits for the chief's next message.
 #pragma once
 
 #include <grpcpp/support/server_callback.h>

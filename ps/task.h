@@ -1,7 +1,7 @@
 // The body of muster-ps. RunPs runs a parameter server and returns the process's exit code. The
 // server opens its gRPC port at its address in the cluster spec and joins the job as a member, a
 // task that takes part in training. The server runs until the chief sends the job's verdict, the
-// result of the job. It continues while the chief is lost or replaced. Needs no LibTorch.
+// result of the job. The server continues while the chief is lost or replaced. Needs no LibTorch.
 #pragma once
 
 #include <functional>
@@ -26,9 +26,9 @@ namespace muster::ps {
 class PsMembership {
  public:
   virtual ~PsMembership() = default;
-  // Joins the job. Joins again when a new chief has replaced a lost one. Blocks until the job has
-  // ended. Returns OK if the job has completed. The message of an error is the line that this
-  // process must print last.
+  // Joins the job. Joins again when a new chief has replaced a lost chief. Blocks until the job has
+  // ended. Returns OK if the job has completed. This process must print the message of an error as
+  // its last line.
   virtual absl::Status WaitForVerdict() = 0;
   // Asks the chief to stop the job. Thread-safe.
   virtual void RequestStop() = 0;
@@ -57,23 +57,23 @@ struct PsMembershipOptions {
 struct PsParts {
   std::function<std::unique_ptr<PsMembership>(const PsMembershipOptions&)> join;
   // Called if this process fails before it has a membership. Tries to report the failure to the
-  // chief until `give_up` returns true. Returns an error whose message is the line that this
-  // process must print last.
+  // chief until `give_up` returns true. Returns an error. This process must print the message of
+  // this error as its last line.
   std::function<absl::Status(const ClusterConfig&, const Job&, const absl::Status& failure,
                              const std::function<bool()>& give_up)>
       fail_early;
   // Called before this process joins. Blocks while the chief's host refuses connections. Returns
-  // true if the run in model_dir is finished. This process must not join in that case. Returns
-  // false once a connection is not refused. Returns an error after at most timeouts.join, or if
-  // `give_up` returns true.
+  // true if the run in model_dir is finished. In that case, this process must not join. Returns
+  // false as soon as a connection is not refused. Returns an error after at most timeouts.join, or
+  // if `give_up` returns true.
   std::function<absl::StatusOr<bool>(const ClusterConfig&, const Job&,
                                      const std::function<bool()>& give_up)>
       finished_without_chief;
   // Applies the planned faults of --fault to data connections, and to the session, which is the
   // stream to the chief. Called before any of these connections is opened.
   std::function<void(Faults*, transport::ListenerOptions*)> adapt;
-  // A file, such as Kubernetes' terminationMessagePath, that also receives the error with which
-  // this process ends. Empty: none.
+  // Path of a file, such as Kubernetes' terminationMessagePath. If this process ends with an error,
+  // it also writes the error to this file. Empty: no file.
   std::string termination_log;
 };
 

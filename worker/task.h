@@ -14,10 +14,10 @@ namespace muster::worker {
 struct TaskParts {
   TaskType binary;  // The task type that this program is for: chief or worker.
   ChiefRoleFactory start_chief;
-  // Finds the job's "program" by name.
+  // Finds the program that the job's "program" selects, by name or by path.
   std::function<absl::StatusOr<ProgramFactory>(const Json& program)> find_program;
-  // A file, such as Kubernetes' terminationMessagePath, that also receives the error with which
-  // this process ends. Empty: none.
+  // Path of a file, such as Kubernetes' terminationMessagePath. If this process ends with an error,
+  // it also writes the error to this file. Empty: no file.
   std::string termination_log;
 };
 

@@ -2,8 +2,8 @@
 // training: the chief and the workers, or in a parameter-server job the workers and the ps tasks.
 // The chief runs one Coordinator. Each member has a session, which is a gRPC stream to the
 // Coordinator. The Coordinator forms generations (periods in which a fixed set of members trains
-// together) and decides the verdict (the outcome of the job). A chief's process has two halves: the
-// chief's half with the Coordinator, and the half that trains. If the chief's task is a member, the
+// together) and decides the verdict (the outcome of the job). The chief's process has two halves:
+// one half runs the Coordinator, and the other half trains. If the chief's task is a member, the
 // training half joins as a Member (common/membership/member.h). See docs/control_plane.md for the
 // protocol and chief/decision/decision.h for the rules.
 #pragma once
@@ -32,10 +32,10 @@ struct MemberLossReport {
   TaskId task;
   int64_t pid = 0;
   std::string why;
-  // True if the Coordinator asked the process to exit, because it makes no progress.
+  // True if the Coordinator asked the process to exit, because the process makes no progress.
   bool asked_to_exit = false;
-  // True if the loss affects training: the member was part of the current generation or, in
-  // Stage::kJoining, of the last one. False, for example, for a spare.
+  // True if the loss affects training, because the member was in the current generation (in
+  // Stage::kJoining: in the last generation). False, for example, for a spare.
   bool missed = true;
 };
 
@@ -60,11 +60,11 @@ struct CoordinatorOptions {
   // a member that leaves because it was asked to stop. Not called if a new process has already
   // taken the place of the lost process.
   std::function<void(const MemberLossReport& lost)> on_lost;
-  // Called at the start, when a generation is formed, and when the term rises. No generation that
-  // this chief knows has a number above `generation`.
+  // Called at the start, when a generation is formed, and when the term rises. `generation` is at
+  // least the number of each generation that this chief knows.
   std::function<void(uint64_t generation)> on_newest;
   // Called with `straggler` true when the other members begin to wait for `member` in each step
-  // (pace.h). Called with false when they no longer wait.
+  // (pace.h). Called with `straggler` false when the other members no longer wait.
   std::function<void(const TaskId& member, bool straggler)> on_straggler;
   // Called for events of the run: a task joined or was lost, a generation started, the job ended.
   // The event's age is not set.
@@ -113,7 +113,7 @@ class Coordinator {
   virtual void EndFinished(const std::string& message) = 0;
   // Called if the job resumes from the state after its last step. The remaining work, such as the
   // test pass, does not need all members. If some declared members do not join within
-  // MembershipOptions::end, the others do this work without them.
+  // MembershipOptions::end, the other members do this work without the missing members.
   virtual void EndAfterLastStep() = 0;
   // Asks all members to stop at a step that they agree on. A SIGTERM at any member has the same
   // effect.

@@ -31,8 +31,8 @@ class CoordinatorActions {
 
  private:
   void Form(PausingTime now, int member);
-  // Reports to MemberEvents that a member was admitted. Called only in a parameter-server job,
-  // whose members are independent: the loss of one does not affect the others.
+  // Reports to MemberEvents that a member was admitted. Called only in a parameter-server job, in
+  // which the loss of one member does not affect the other members.
   void Admitted(const NewGeneration& formed);
   // Removes the lost process of `member`, so that another process can take its place.
   void Drop(PausingTime now, int member, const std::string& why, bool asked_to_exit = false);

@@ -65,10 +65,10 @@ class CoordinatorImpl final : public Coordinator,
   // Tries to connect to the members with broken sessions, to learn whether their processes still
   // exist.
   void ProbeBroken();
-  // Starts a write of the run id and the term to the disk, if a write is needed. It is needed in
-  // two cases. In the first, the chief has no record of its run and is about to adopt the run of a
-  // member. In the second, a new generation (a period in which a fixed set of members trains)
-  // cannot be formed before the write. Ends the job if no write succeeds within timeouts.join.
+  // Starts a write of the run id and the term to the disk, if a write is needed. A write is needed
+  // if the chief, which has no record of its run, is about to adopt the run of a member. A write is
+  // also needed if a new generation (a period in which a fixed set of members trains) waits for the
+  // write. Ends the job if no write succeeds within timeouts.join.
   void RecordIdentityLocked(PausingTime now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Handles the result of a write of the run id and the term.
   void OnWrittenLocked(const IdentityWriter::Result& result) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -89,8 +89,8 @@ class CoordinatorImpl final : public Coordinator,
   // True if a generation waits until the run id and the term are on the disk.
   bool to_form_ = false;
   absl::Status last_write_;  // The result of the last write of the run id and the term.
-  // The time of the first attempt since the last successful write. nullopt after a success. Set
-  // anew by an attempt after ten seconds in which no write was needed.
+  // The time of the first attempt after the last successful write. nullopt after a success. If no
+  // write was needed for ten seconds, the next attempt sets this time again.
   std::optional<PausingTime> first_try_at_;
   PausingTime write_needed_at_;  // The last time at which a write was needed.
 

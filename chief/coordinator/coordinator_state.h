@@ -27,13 +27,13 @@ struct MemberSlot {
   std::shared_ptr<Session> session;  // Null if the member has no session.
   proto::Hello hello;                // The last accepted Hello (the first message of a session).
   Session::Message formation;        // The message that announced the member's last generation.
-  // The incarnation of the process that the coordinator dropped. 0 if a process of the task has
-  // joined since.
+  // The incarnation of the task's process that the coordinator dropped last. 0 if no process was
+  // dropped, or if a process of the task has joined after that.
   uint64_t lost = 0;
   // The incarnation of the last process of this task that the coordinator told to retry. Prevents
   // repeated log lines about the same process.
   uint64_t wait_logged = 0;
-  // The task's launcher has reported that the process has ended and will not be restarted. When the
+  // A report by the task's launcher that the process has ended and will not be restarted. When the
   // report arrived, the process still had a live session. The report therefore does not count yet
   // (see CheckDeaths).
   struct Death {
@@ -59,10 +59,10 @@ struct CoordinatorState {
            recorded_identity->second == admission.term;
   }
   // Handles a report that a task has failed, or that its process has ended and will not be
-  // restarted. Returns "" if the report ends the job, otherwise the reason why it does not. Sets
-  // `try_again` to true if a new process reports that it cannot replace a lost process because of a
-  // configuration error. The job then waits for another process. The reporting process must exit
-  // with 138 (retryable), because a start on another host may succeed.
+  // restarted. Returns "" if the report ends the job, otherwise the reason why the job continues.
+  // Sets `try_again` to true if a new process reports that it cannot replace a lost process because
+  // of a configuration error. The job then waits for another process. The reporting process must
+  // exit with 138 (retryable), because a start on another host may succeed.
   std::string TakeFailure(const proto::FailureReport& report, bool* try_again);
   // Handles the reports in MemberSlot::death of all members. A report counts once the process's
   // session is broken or silent. CheckDeaths drops a report if the process still sends messages a

@@ -22,13 +22,13 @@ class MemberStats {
               std::function<void(const TaskId& member, bool straggler)> on_straggler)
       : tasks_(std::move(tasks)), on_straggler_(std::move(on_straggler)), kept_(tasks_.size()) {}
 
-  // Stores the measurements of a member. When the member becomes a straggler or is no longer a
-  // straggler, logs this and calls `on_straggler`. `step` is the member's step, for the log.
+  // Stores the measurements of a member. If the member becomes a straggler or stops being a
+  // straggler, logs the change and calls `on_straggler`. `step` is the member's step, for the log.
   void Keep(int member, proto::TaskStats stats, int64_t step);
   // Called when a member is lost.
   void Forget(int member);
 
-  // Sets in `status` the measurements of a member, and whether it is a straggler.
+  // Copies the member's measurements to `status`, and sets whether the member is a straggler.
   void AddTo(int member, proto::MemberStatus* status) const;
   // Returns the measurements, keyed by task. Omits members without measurements.
   std::map<std::string, proto::TaskStats> All() const;

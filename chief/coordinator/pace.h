@@ -15,7 +15,7 @@ struct PaceRules {
   double share = 0.2, least_seconds = 0.005;
   // A member is a straggler after this many reports in a row over the limit. A single report over
   // the limit suffices if the excess is at least `clear_share` of the member's local time, and at
-  // least `clear_seconds`. A busy host rarely delays a step by so much.
+  // least `clear_seconds`. A busy host alone rarely delays a step that much.
   int reports = 3;
   double clear_share = 0.5, clear_seconds = 0.1;
   // A member is no longer a straggler after this many reports in a row below half of the limit. The
@@ -27,7 +27,7 @@ struct Pace {
   bool straggler = false;
   double share = 0;           // The excess divided by the local time, in the last report.
   double median_seconds = 0;  // The median of the other members' local times.
-  // Numbers of reports in a row: over the limit, and below half of it.
+  // Counts of reports in a row: `over` the limit, and `under` half of the limit.
   int over = 0, under = 0;
 };
 

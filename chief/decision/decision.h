@@ -35,9 +35,9 @@ struct MembershipOptions {
   Duration resume = std::chrono::seconds(1);
   // A member is lost after this long without a heartbeat.
   Duration heartbeat = std::chrono::seconds(10);
-  // Timeout for the other members to finish training once the first member has finished. For each
-  // of the other members, the timeout starts anew with each phase. It does not apply while the
-  // member saves or evaluates.
+  // Once a member has finished training, each other member must finish training within this time.
+  // The time starts anew when the other member enters a new phase. The timeout does not apply while
+  // the other member saves or evaluates.
   Duration end = std::chrono::seconds(30);
   // Timeout of a formation, in which the members of a new generation connect to each other. Must
   // exceed the formation timeout that the members use.
@@ -60,11 +60,11 @@ struct MembershipOptions {
   // admits members that join later.
   int min_members = 0;
   Duration grace = std::chrono::seconds(30);
-  // The number of declared members that do not train but wait to replace a lost member.
+  // The number of declared members that do not train, and wait to replace a lost member.
   int spares = 0;
   // A new chief may replace a lost chief. Members may then hold newer state than any checkpoint,
   // and may need time to find the new chief. For this long after its start, the new chief waits for
-  // absent members: it neither stops the job nor applies `grace`.
+  // absent members: it does not stop the job and does not apply `grace`.
   Duration survivors = std::chrono::seconds(3);
   // Elastic jobs: the coordinator admits new members together, in one new generation. It waits
   // while another member is joining. If members are still missing, it waits for `gather` after the
@@ -75,22 +75,22 @@ struct MembershipOptions {
   // Elastic jobs: if the process of a task is lost in its first step, the other members do not wait
   // for this task. After the second such loss in a row, the coordinator does not admit the task for
   // `backoff`. Each further loss doubles this time, up to `max_backoff`. The coordinator admits the
-  // task earlier if there are too few members without it.
+  // task earlier if there are too few members without this task.
   Duration backoff = std::chrono::seconds(10);
   Duration max_backoff = std::chrono::minutes(5);
   // Selects the MembershipPolicy (chief/decision/membership_policy.h). True for a parameter-server
-  // job, whose members are called independent: each one has a generation of its own. The
-  // coordinator first waits until all declared members have joined. After that, it drops a member
-  // that is lost or makes no progress, and admits a new process of this task at once. The Director
+  // job, whose members are called independent: each member has its own generation. The coordinator
+  // first waits until all declared members have joined. After that, it drops a member that is lost
+  // or makes no progress, and admits a new process of this task at once. The Director
   // (chief/parameter_server/director/director.h) ends the job when the work is done. The
   // coordinator ends the job if more than `spare_servers` ps tasks, or all workers, are missing for
   // `rejoin`.
   bool independent = false;
   // The number of ps tasks that may be missing, because other ps tasks hold copies of their data.
   int spare_servers = 0;
-  // Independent members, after a restart of the chief: the coordinator at once admits members that
-  // hold state of the run. It admits members without state once all members are present, or when
-  // this time has passed since the first admission.
+  // Independent members, after a restart of the chief. Members that hold state of the run are
+  // admitted at once. Members without state are admitted once all members are present, or when this
+  // time has passed since the first admission.
   Duration newcomers = std::chrono::seconds(4);
 };
 
@@ -124,8 +124,8 @@ struct MemberProcess {
   // it may resume.
   bool joined = false;
   bool connected = false;  // True if the session is connected.
-  // True if the session is broken and the process has ended. For example, its data port refuses
-  // connections.
+  // True if the session is broken and the process has ended. A sign of this is, for example, that
+  // the process's data port refuses connections.
   bool gone = false;
   PausingTime broken_at, last_heard;
   uint64_t incarnation = 0;  // A random number that identifies the process.
@@ -162,8 +162,8 @@ struct LastReport {
   // continue without it.
   bool leaving = false;
   bool finished = false;  // True if the member's training loop has ended after last_step.
-  // The exit code with which the training loop ended: kPreempted after a stop at a step that all
-  // members agreed on.
+  // The exit code with which the training loop ended. The code is kPreempted if the loop has
+  // stopped at a step that all members agreed on.
   ExitCode outcome = ExitCode::kDone;
   std::string outcome_message;
   PausingTime finished_at;
@@ -188,11 +188,11 @@ struct MemberInfo {
   int quick_losses = 0;
   PausingTime backoff_until;
   uint64_t admitted = 0;  // Independent members: the admitted incarnation. 0: none.
-  // Why no further process of the task will start. Empty if one may start.
+  // Why no further process of the task will start. Empty if a further process may start.
   std::string abandoned;
-  // True if the member left because it was asked to stop. No other member waits for it.
+  // True if the member left because it was asked to stop. The other members do not wait for it.
   bool left = false;
-  // The failure that the task reported. A task can report a failure without having joined.
+  // The failure that the task reported. A task can report a failure even if it has not joined.
   std::optional<ReportedFailure> failure;
 };
 
@@ -222,7 +222,7 @@ struct JobState {
   // Describes the last connection that was refused because the peer did not prove its identity. ""
   // if there was none.
   std::string last_refusal;
-  // True if the coordinator waits even for members that have not joined, to send them the verdict.
+  // True if the coordinator waits until all declared members have joined and received the verdict.
   bool tell_all = false;
 };
 
@@ -243,11 +243,11 @@ enum class Action {
   // verdict have acknowledged it, or the timeout has passed.
   kClose,
 };
-// What the coordinator does next.
+// The next action of the coordinator.
 struct Decision {
   Action action = Action::kWait;
   std::string reason;  // For the log.
-  int member = -1;     // The member that the action is about. -1: none.
+  int member = -1;     // The member that the action concerns. -1: none.
   // For kAbortGeneration and kDrop: true if `member` is connected, but makes no progress or leaves.
   // The coordinator then sends `verdict` to the member's process, which exits. Another process can
   // replace this process.
@@ -268,13 +268,13 @@ bool Ready(const MemberInfo& member);
 
 // Returns the members that a generation would have if it were formed now, ordered by rank. These
 // are the ready members, except those that remain spares. Members whose `backoff_until` is in the
-// future are omitted if the remaining ones are enough.
+// future are omitted if there are enough other members.
 std::vector<int> NextMembers(PausingTime now, const JobState& state,
                              const MembershipOptions& options);
 
 // Returns the data that the coordinator keeps about a member after its process is lost. The result
-// has the same in_generation as `lost`, because the other synchronous members wait for the member.
-// For independent members, the caller sets in_generation to false.
+// has the same in_generation as `lost`, because synchronous members wait for a lost member. For
+// independent members, the caller sets in_generation to false.
 MemberInfo Absent(PausingTime now, const JobState& state, const MemberInfo& lost,
                   const MembershipOptions& options);
 

@@ -20,9 +20,9 @@ struct MemberLoss {
   int member = -1;
   std::string why;
 };
-// Returns the member that was lost first, nullopt if none is lost. `suspected` is true if a
-// collective has failed. If true, a member counts as lost after MembershipOptions::suspect without
-// a heartbeat.
+// Returns the member that was lost first, nullopt if no member is lost. `suspected` is true if a
+// collective has failed. If `suspected` is true, a member counts as lost after
+// MembershipOptions::suspect without a heartbeat.
 std::optional<MemberLoss> FirstLost(PausingTime now, const JobState& s, const MembershipOptions& o,
                                     bool suspected);
 // Returns the timeout of the member's current phase, or zero for no timeout. A member that waits
@@ -31,7 +31,7 @@ Duration PhaseLimit(const MemberInfo& m, const MembershipOptions& o);
 // Returns a text such as "in phase 'data' for 12.0 s; timeouts.phase.data is 10 s".
 std::string PhaseTooLong(Phase phase, Duration age, Duration limit);
 // Returns the decision about the first failure that a member reported about itself, nullopt if
-// there is none.
+// there is no such failure.
 std::optional<Decision> OwnFailure(const JobState& s);
 // Returns true if this chief has formed no generation, and no member has joined with state from an
 // earlier chief. A stop of the job then loses no state.
@@ -60,18 +60,18 @@ class List {
 // Elastic jobs: returns true if the member was repeatedly lost in its first step, and `now` is
 // before its backoff_until.
 bool IsBackingOff(PausingTime now, const MemberInfo& m, const MembershipOptions& o);
-// Returns why a generation may be formed at `now`, or "" if none may be formed. The generation may
-// have fewer members than the cluster spec declares. If `with_backing_off` is false, members for
-// which IsBackingOff is true do not count as ready.
+// Returns why a generation may be formed at `now`, or "" if no generation may be formed. The
+// generation may have fewer members than the cluster spec declares. If `with_backing_off` is false,
+// members for which IsBackingOff is true do not count as ready.
 std::string ReasonForFewer(PausingTime now, const JobState& s, const MembershipOptions& o,
                            bool with_backing_off);
 // Elastic jobs: returns the decision to end a generation of fewer than FullSize members, if missing
-// members have come and can join the next generation. Otherwise returns nullopt.
+// members have joined and can train in the next generation. Otherwise returns nullopt.
 std::optional<Decision> DecideNewMember(PausingTime now, const JobState& s,
                                         const MembershipOptions& o);
-// Elastic jobs and jobs with spares: returns the decision about a member that was asked to stop. It
-// leaves alone if it is outside the generation or enough others remain. Otherwise, for the chief
-// and before the first generation, all stop. nullopt: none was asked, or the job ends anyway.
+// Elastic jobs and jobs with spares: decides about a member that was asked to stop. All stop if it
+// is the chief, if no generation was formed yet, or if its generation would become too small.
+// Otherwise it leaves alone. nullopt: no member was asked to stop, or the job ends anyway.
 std::optional<Decision> DecideLeave(const JobState& s, const MembershipOptions& o);
 
 // Returns the number of declared members minus MembershipOptions::spares.
@@ -80,8 +80,8 @@ int FullSize(const JobState& s, const MembershipOptions& o);
 // stop. Each of these members could replace a lost member at once.
 int SparesReady(const JobState& s);
 // Jobs with spares: returns why a generation of FullSize members may be formed at `now`, or "" if
-// none may be formed. Some declared members may be missing. `with_backing_off` is as in
-// ReasonForFewer. Returns "" for a job without spares.
+// no such generation may be formed. Some declared members may be missing. `with_backing_off` is as
+// in ReasonForFewer. Returns "" for a job without spares.
 std::string ReasonWithSpares(PausingTime now, const JobState& s, const MembershipOptions& o,
                              bool with_backing_off);
 // Reduces the list `ready` to at most FullSize members. Prefers the chief, then members of the last

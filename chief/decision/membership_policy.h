@@ -24,14 +24,14 @@ struct NewGeneration {
   int newest = 0;
   // True if training starts at once, because the members need no connections to each other.
   bool started = false;
-  // Used only if `started` is true. True if the member may hold state, because it was admitted
-  // before.
+  // Used only if `started` is true. True if the only member of the generation may hold state,
+  // because it was admitted before.
   bool again = false;
 };
 
 // A process that has had a session and opens a new session.
 struct ReturningProcess {
-  uint64_t generation = 0;          // The number of its current generation. 0: none.
+  uint64_t generation = 0;          // The number of the process's current generation. 0: none.
   uint64_t highest_generation = 0;  // The highest generation that the process has seen.
   bool holds_state = false;         // True if the process holds state of this run.
 };

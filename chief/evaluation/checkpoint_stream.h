@@ -1,7 +1,7 @@
 // CheckpointStreams sends files of a checkpoint over gRPC to an evaluator that cannot read
 // model_dir. rpc::BulkCalls (common/rpc/server/bulk_calls.h) limits the number of concurrent
 // streams. A stream sends one chunk (a piece of the file) at a time. Two threads of
-// CheckpointStreams read the files, so a hanging disk delays no other call of the server.
+// CheckpointStreams read the files, so a disk that hangs does not delay other calls of the server.
 #pragma once
 
 #include <grpcpp/support/server_callback.h>

@@ -1,6 +1,6 @@
 // An EvaluationCall is a unary gRPC call from the evaluator: either Next or Report of
-// proto/evaluation.proto. The chief need not answer immediately. A call that waits for an answer
-// uses no thread. The thread of EvaluationService answers all calls.
+// proto/evaluation.proto. The chief may delay its answer. A call that waits for its answer uses no
+// thread. The thread of EvaluationService answers all calls.
 #pragma once
 
 #include <grpcpp/support/server_callback.h>
@@ -21,7 +21,7 @@ class EvaluationCall final : public grpc::ServerUnaryReactor {
     virtual ~Handler() = default;
     // Called for each new call.
     virtual void OnCall(std::shared_ptr<EvaluationCall> call) = 0;
-    // Called if, before Answer, the connection breaks or the evaluator cancels the call. Answer
+    // Called if the connection breaks or the evaluator cancels the call before Answer. Answer
     // must still be called. `incarnation` is the random number that identifies the evaluator's
     // process.
     virtual void OnBroken(uint64_t incarnation) = 0;
@@ -49,8 +49,8 @@ class EvaluationCall final : public grpc::ServerUnaryReactor {
   }
   bool broken() const { return broken_; }
   // Finishes the call. Called once. The caller must not use this object afterwards. `tells_end` is
-  // true if the reply tells the evaluator that the job has ended. Handler::OnEndDelivered then
-  // follows.
+  // true if the reply tells the evaluator that the job has ended. Handler::OnEndDelivered is then
+  // called once the reply is sent.
   void Answer(const grpc::Status& status, bool tells_end = false) {
     carries_end_ = tells_end;
     Finish(status);

@@ -20,8 +20,8 @@ struct EvaluationRules {
   Duration resume = std::chrono::seconds(1);
   // The completed job waits at most this long for the evaluation of its last checkpoint.
   Duration evaluate = std::chrono::minutes(10);
-  // If the evaluator sends nothing for this long, another process may replace it. If its connection
-  // is broken, another process may replace it at once.
+  // If the evaluator sends nothing for this long, another process may replace it. If the
+  // evaluator's connection is broken, another process may replace it at once.
   Duration suspect = std::chrono::milliseconds(2500);
 };
 
@@ -42,17 +42,17 @@ struct EvaluationState {
   std::optional<int64_t> newest;  // The step of the newest announced checkpoint.
   bool final_announced = false;   // True if `newest` is the job's last checkpoint.
   std::set<int64_t> settled;      // Steps whose checkpoint was evaluated or cannot be evaluated.
-  // The time since which the completed job waits for the evaluator. nullopt during training.
+  // When the completed job began to wait for the evaluator. nullopt during training.
   std::optional<PausingTime> waiting_since;
 };
 
 // Returns whether to offer the newest checkpoint to an evaluator that has finished the checkpoints
 // up to `after_step`. The last checkpoint of the job is offered until its step is in `settled`,
-// even if its step is not above `after_step`. The evaluator may have evaluated this checkpoint for
-// an earlier chief. The current chief then lacks the metrics.
+// even if its step is not above `after_step`. The reason is that the evaluator may have sent the
+// metrics of this checkpoint only to an earlier chief.
 bool OffersNewest(const EvaluationState& state, int64_t after_step);
 
-// Returns why the evaluator is lost. Returns "" if the evaluator is alive or if there is none.
+// Returns why the evaluator is lost, or "" if the evaluator is alive or there is no evaluator.
 std::string WhyLost(PausingTime now, const EvaluatorState& evaluator, const EvaluationRules& rules);
 
 // Returns whether another process may become the evaluator at `now`.

@@ -44,7 +44,7 @@ struct EvaluationServiceOptions {
   EvaluationRules rules;
   // A call of the evaluator waits at most this long for news, such as a new checkpoint.
   Duration hold = std::chrono::seconds(1);
-  Duration tick = std::chrono::milliseconds(100);  // Interval of the service's checks of deadlines.
+  Duration tick = std::chrono::milliseconds(100);  // Interval between checks of deadlines.
 };
 
 // Thread-safe.
@@ -67,7 +67,7 @@ class EvaluationService {
   // Makes AwaitFinal return.
   virtual void StopWaiting() = 0;
   // Sends the job's verdict (its outcome) to the evaluator, if there is one. Blocks until the
-  // evaluator has received it, but only for a short time.
+  // evaluator has received the verdict, but at most for 5 seconds.
   virtual void End(const Verdict& verdict) = 0;
 };
 

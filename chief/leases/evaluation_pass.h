@@ -27,10 +27,10 @@ class EvaluationPass {
   struct Options {
     int split = 0;         // 1: validation, 2: test.
     int64_t examples = 0;  // Examples of the split.
-    int64_t batch = 0;     // Examples of a batch.
+    int64_t batch = 0;     // Examples per batch.
     int64_t step = 0;      // The number of completed training steps.
     int workers = 1;       // The number of workers in the cluster spec.
-    // The total number of sums that describe the metrics (Metric::width, added over all metrics).
+    // The number of sums from which all metrics are computed: the total of Metric::width.
     size_t metric_sums = 0;
     // True if the worker of the first part has to send images and histograms for TensorBoard.
     bool summary = false;
@@ -54,7 +54,7 @@ class EvaluationPass {
   std::string Offer(const proto::NextRequest& request, proto::Lease* offer);
   // Adds the result of a part to the sums. Ignores a second result of the same part.
   void Take(const proto::EvaluationDone& done);
-  // Takes back the parts of a lost worker, for other workers.
+  // Takes back the parts of a lost worker, so that other workers can get them.
   void Lose(int worker);
   // Makes the worker pull all parameters with its next part. Each worker also does this with its
   // first part.

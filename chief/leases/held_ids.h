@@ -8,8 +8,8 @@
 
 namespace muster::chief {
 
-// Returns whether `request` reports that the worker holds the training lease (lease_table.h), or
-// the part of a pass (evaluation_pass.h), with this id.
+// Returns whether the worker that sent `request` holds the work with this id: a training lease
+// (lease_table.h) or a part of a pass (evaluation_pass.h).
 inline bool HoldsId(const proto::NextRequest& request, int64_t id) {
   return std::find(request.held().begin(), request.held().end(), id) != request.held().end();
 }

@@ -1,18 +1,18 @@
 // LeaseTable assigns the training examples of a parameter-server job to workers. A lease is one
-// batch that is assigned to one worker. A batch is a range of examples in the order of the epoch.
-// All processes compute this order in the same way. When a worker is lost, the table takes its
-// leases back and assigns them to other workers. LeaseTable does no I/O. Used by one thread at a
+// batch that is assigned to one worker. A batch is a range of examples in the order of the
+// epoch. All processes compute this order in the same way. When a worker is lost, the table
+// assigns the worker's leases to other workers. LeaseTable does no I/O. Used by one thread at a
 // time.
 //
 // The id of a lease is (batches per epoch) * epoch + (index of the batch in the epoch) + 1. Epochs
-// and indices count from 0. A restarted chief may read a record (chief_record.h) that lacks a newer
-// lease. If a worker reports the id of this lease, the chief can still compute the examples of the
-// lease.
+// and indices count from 0. A restarted chief may read a record (chief_record.h) that lacks the
+// newest leases. If a worker reports the id of a missing lease, the chief can still compute the
+// examples of the lease from the id.
 //
 // If no worker is lost, each example of an epoch is trained exactly once. Otherwise an example may
-// be trained several times, and a lost worker may have pushed some gradients of its last batches. A
-// validation pass or a checkpoint may be due between two epochs. The table therefore leases no
-// batch of the next epoch before all batches of the current epoch are complete.
+// be trained several times, and a lost worker may have pushed only a part of the gradients of its
+// last batches. A validation pass or a checkpoint may be due between two epochs. The table
+// therefore leases no batch of the next epoch before all batches of the current epoch are complete.
 #pragma once
 
 #include <cstdint>
@@ -25,12 +25,12 @@
 
 namespace muster::chief {
 
-// A worker with this many leases (or parts of a pass) gets no more: it computes one and prefetches
-// another. Without a staleness bound, one answer may exceed this number (NextRequest::want).
+// A worker with this many leases (or parts of a pass) gets no more. It computes one and prefetches
+// the next. Without a staleness bound, one answer may exceed this number (NextRequest::want).
 inline constexpr int kMaxHeld = 2;
 
 // All ids of leases are below this number. EvaluationPass (evaluation_pass.h) uses the ids from
-// here on.
+// this number on.
 inline constexpr int64_t kEndOfLeaseIds = int64_t{1} << 62;
 
 // Examples [begin, end) in the order of their epoch.
@@ -48,7 +48,7 @@ class LeaseTable {
   struct Options {
     int64_t examples = 0;  // The number of examples of an epoch, at least 1.
     // The number of examples of a lease. The first lease after a resume and the last lease of an
-    // epoch may have fewer.
+    // epoch may have fewer examples.
     int64_t batch = 1;
     int64_t epochs = 1;
     std::optional<int64_t> max_steps;  // Limit for the number of completed leases in the run.
@@ -65,8 +65,8 @@ class LeaseTable {
   struct Answer {
     State state = State::kDone;
     Lease lease;  // Set for kLeased.
-    // For kLeased: true if the lease was taken from another worker that waited with it
-    // (Lease::waits). That worker must drop it.
+    // For kLeased: true if the lease was taken from another worker, which was not allowed to start
+    // the lease yet (Lease::waits). The other worker must drop the lease.
     bool moved = false;
     std::string reason;  // For kWait: the reason, for the log.
   };
@@ -79,11 +79,11 @@ class LeaseTable {
   // Sets Lease::waits of a held lease. Returns false if nothing changed.
   bool SetWaits(int64_t id, bool waits);
   // Called when the servers have applied the whole push (all gradients) of the lease with the id
-  // `lease`. Returns false and changes nothing if `worker` does not hold this lease. A worker no
-  // longer holds its leases after Lose.
+  // `lease`. Returns false and changes nothing if `worker` does not hold this lease. After Lose, a
+  // worker holds no leases.
   bool Complete(int worker, int64_t lease);
-  // Takes all leases of the lost worker back, for other workers. Returns the number of these leases
-  // that the worker may have started.
+  // Takes back all leases of a lost worker, so that other workers can get them. Returns the number
+  // of these leases that the lost worker may have started.
   int Lose(int worker);
   // A limit for new leases. Leases that were taken back from lost workers are given out regardless
   // of the limit.
@@ -96,11 +96,11 @@ class LeaseTable {
   void set_gate(const Gate& gate) { gate_ = gate; }
   const Gate& gate() const { return gate_; }
 
-  // ---- After a restart of the chief, for leases that workers report but the record lacks
+  // ---- After a restart of the chief, for leases that workers report and the record lacks
   //
-  // Treats all leases with ids up to `id` as given out. Those that were not given out before this
-  // call become returned leases: leases that no worker holds. Returns false and changes nothing if
-  // the run has no lease `id`.
+  // Treats all leases with ids up to `id` as given out. Leases that were not given out before
+  // become returned leases, which no worker holds. Returns false and changes nothing if the run has
+  // no lease `id`.
   bool Reach(int64_t id);
   // Assigns the returned lease `id` to `worker`. Returns false if `id` is not a returned lease.
   bool Adopt(int worker, int64_t id);
@@ -109,7 +109,7 @@ class LeaseTable {
   int64_t completed() const { return completed_; }
   int64_t examples() const { return examples_; }  // The number of examples of completed leases.
   int64_t repeated() const { return repeated_; }  // How many returned leases were given out again.
-  // Returns the number of examples of these leases.
+  // Returns the number of examples of the leases that `repeated` counts.
   int64_t repeated_examples() const { return repeated_examples_; }
   int64_t epoch() const { return epoch_; }  // The epoch of the next new lease.
   // Returns each held lease and its worker, keyed by lease id.
@@ -138,7 +138,7 @@ class LeaseTable {
   Record ToRecord() const;
   static LeaseTable FromRecord(const Options& options, const Record& record);
   // Returns the record of a run that resumes from a checkpoint, at the example `offset` of `epoch`.
-  // No lease is open. `completed` and `examples` are those of Record.
+  // No lease is open. `completed` and `examples` become the fields of Record.
   static Record RecordAt(const Options& options, int64_t epoch, int64_t offset, int64_t completed,
                          int64_t examples);
 
@@ -150,7 +150,7 @@ class LeaseTable {
   // the current epoch is not complete, or the gate forbids new leases.
   std::string WhyClosed() const;
   Lease TakeNew();
-  // Takes a lease with Lease::waits from its worker. Returns false if there is none.
+  // Takes a lease with Lease::waits from its worker. Returns false if there is no such lease.
   bool TakeWaiting(Lease* lease);
   void Assign(int worker, const Lease& lease);
 
@@ -179,7 +179,7 @@ class ClockTable {
   bool Tick(int worker);
   // Returns -1 if `worker` may start its next batch. Otherwise returns a worker for which `worker`
   // must wait. With `later` = n, answers for the n-th batch after the next batch. A permission to
-  // start stays valid, whatever other workers do afterwards.
+  // start a batch stays valid: no action of another worker revokes it.
   int WaitsFor(int worker, int64_t later = 0) const;
 
  private:

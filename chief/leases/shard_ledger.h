@@ -5,8 +5,8 @@
 // I/O. Used by one thread at a time.
 //
 // The chief accepts each completed batch once. A batch that pushed gradients to two shards is one
-// update of each of them. At any time, the number of accepted updates of a shard is the number that
-// it holds plus the number that it has lost.
+// update of each of the two shards. At any time, the accepted updates of a shard are the updates
+// that it holds and the updates that it has lost.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +31,7 @@ class ShardLedger {
   bool Accept(std::span<const uint64_t> views);
   // Called when a cut begins. `step` is the last step in the cut. The cut contains all updates
   // accepted before this call. Restore can use the cut after CommitCut. If CommitCut is not called,
-  // the next call of Cut discards this cut. ToRecord includes an uncommitted cut until then.
+  // the next call of Cut discards this cut. Until then, ToRecord includes the uncommitted cut.
   void Cut(int64_t step);
   // Called when the content of the last cut is stored, so that shards can be restored from it.
   void CommitCut();

@@ -27,7 +27,7 @@ namespace muster::chief {
 // The staleness of a worker's pushes.
 struct StalenessRecord {
   int64_t max = 0, pushes = 0;
-  double sum = 0;  // The sum of the pushes' mean staleness.
+  double sum = 0;  // The sum of the argument `mean` of Add over all pushes.
   // Adds a push. `highest` and `mean` are the highest and the mean staleness of the chunks (pieces
   // of the variables) that the push updated.
   void Add(int64_t highest, double mean) {
@@ -70,13 +70,13 @@ struct CompletedStep {
 
 class StepAccounts {
  public:
-  // Training begins or resumes from `state`. `metric_sums` is the total number of sums that
-  // describe the metrics (Metric::width, added over all metrics). `batch` is the batch size of one
-  // worker. `leases` gives the position in the epoch.
+  // Training begins or resumes from `state`. `metric_sums` is the number of sums from which all
+  // metrics are computed: the total of Metric::width. `batch` is the batch size of one worker.
+  // `leases` gives the position in the epoch.
   StepAccounts(size_t metric_sums, int64_t batch, const LeaseTable& leases,
                const checkpoint::TrainingState& state);
 
-  // Adds a completed lease with its result `done`, and returns the step that the lease became.
+  // Adds a completed lease with its result `done`. Returns the step that the lease becomes.
   // REQUIRES: `leases` counts `lease` as completed.
   CompletedStep Add(const Lease& lease, int worker, const proto::BatchDone& done,
                     const LeaseTable& leases);

@@ -35,7 +35,7 @@ class TrainingLeases {
     int shards = 0;                        // The number of parts of the variables: one per ps task.
     // Interval in which workers send images and histograms for TensorBoard. 0: they send none.
     int64_t summary_every_steps = 0;
-    // The total number of sums that describe the metrics (Metric::width, added over all metrics).
+    // The number of sums from which all metrics are computed: the total of Metric::width.
     size_t metric_sums = 0;
   };
   // Training begins or resumes from `state`.
@@ -43,11 +43,11 @@ class TrainingLeases {
 
   // ---- Workers
   //
-  // Adds a worker, or another process of the worker. It pulls all parameters with its next lease.
+  // Adds a worker, or a new process of a worker. It pulls all parameters with its next lease.
   void Join(int worker);
-  // Takes back the leases of a lost worker, for other workers. `unreported` is true if the worker
-  // may also have computed leases for an earlier chief. Returns true if the worker may have started
-  // a lease that was taken back.
+  // Takes back the leases of a lost worker, so that other workers can get them. `unreported` is
+  // true if the worker may also have computed leases for an earlier chief without reporting them.
+  // Returns true if the worker may have started a lease that was taken back.
   bool Lose(int worker, bool unreported);
   // Returns the leases that the worker holds, ordered by id.
   std::vector<Lease> held_by(int worker) const { return leases_.held_by(worker); }
@@ -64,18 +64,18 @@ class TrainingLeases {
   // ---- Calls of workers
   //
   // Adds the result of a lease that `worker` holds. Ignores the result of any other lease.
-  // REQUIRES: `done` has a sum for each of Options::metric_sums.
+  // REQUIRES: `done` has as many sums of metrics as Options::metric_sums.
   void Take(int worker, const proto::BatchDone& done);
-  // Called when a worker asks whether it may start the lease `request.start()`. Returns "" if it
-  // may. If it must wait for a slower worker, returns the reason. REQUIRES: `request.held()` has
-  // this lease.
+  // Called when a worker asks whether it may start the lease `request.start()`. Returns "" if the
+  // worker may start it. If the worker must wait for a slower worker, returns the reason. REQUIRES:
+  // `request.held()` has this lease.
   std::string Start(const proto::NextRequest& request);
   // Sets the next lease of the worker that sent `request` in `reply`. Without a staleness bound,
   // may also add further leases (NextReply::more). If there is no lease for the worker now, returns
   // false and sets `reason`.
   bool Offer(const proto::NextRequest& request, proto::NextReply* reply, std::string* reason);
-  // Returns a number that rises if a call of Take, Start, Offer or set_gate may have changed what
-  // Start and Offer return to any worker. WorkTable counts the changes by Join, Lose and Adopt.
+  // Returns a number that rises if a call of Take, Start, Offer or set_gate may have changed the
+  // results of Start or Offer for any worker. WorkTable counts the changes by Join, Lose and Adopt.
   uint64_t changes() const { return changes_; }
 
   // ---- After a restart of the chief
@@ -90,7 +90,7 @@ class TrainingLeases {
   // they hold these leases, so the record does not count them.
   Json ToRecord(bool recovering) const;
   // Replaces the content of this object by ToRecord() of an earlier chief. Returns DataError if the
-  // record is malformed or belongs to another job. The content is then unspecified.
+  // record is malformed or belongs to another job. After an error, the content is unspecified.
   absl::Status Read(const Json& record);
 
   // ---- Progress

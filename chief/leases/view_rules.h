@@ -5,8 +5,8 @@
 // ps task. Views are numbered.
 //
 // Each shard has one or two tasks that may store it. Task s may store shard s. If the job keeps two
-// copies, task s + 1 (task 0 for the last shard) may store it too. The parameter `replicas` is the
-// number of copies.
+// copies, task s + 1 (task 0 for the last shard) may store shard s too. The parameter `replicas` is
+// the number of copies.
 #pragma once
 
 #include <cstdint>
@@ -29,31 +29,31 @@ using Placements = std::vector<ShardPlacement>;  // Indexed by shard.
 
 // The processes that may still hold a copy of a shard with every acknowledged update. Maps each
 // task to the incarnation (a random number) of its process. Includes processes that are not
-// connected to the chief, because such a process keeps its state.
+// connected to the chief, because a disconnected process keeps its state.
 using Holders = std::map<int, uint64_t>;
 
-// Removes a lost task from `placements`. Where the task was the primary, a backup in sync becomes
-// the primary. A shard without such a backup has no primary afterwards.
+// Removes a lost task from `placements`. If the task was the primary of a shard, a backup in sync
+// becomes the primary. A shard without a backup in sync has no primary afterwards.
 void LoseServer(int task, Placements* placements);
 
 // The ps tasks that are connected to the chief and can store a shard.
 using Present = std::set<int>;
 
 // Called for a shard that no task has served since `since`. Returns whether the chief must restore
-// the shard from an older state. That is the case if `holders` is empty, or if none of the holders
-// has returned within `patience`.
+// the shard from an older state. The chief must restore it if `holders` is empty, or if no holder
+// has returned within `patience` after `since`.
 bool MustRestore(const Holders& holders, MonotonicTime since, Duration patience, MonotonicTime now);
 
-// Returns (shard, task) for each shard without a primary. `task` is the first present task that may
-// store the shard. Omits the shard if there is none. The chief restores the shard on `task`.
+// Returns a pair (shard, task) for each shard without a primary that the chief can restore on
+// `task`. `task` is the first present task that may store the shard.
 std::vector<std::pair<int, int>> ToRestore(const Placements& placements, const Present& present,
                                            int replicas);
 // Makes `task` the primary of a shard. Called when the chief has sent a state of the shard to the
 // task, or when the task has returned and still holds the shard.
 void Restored(int shard, int task, Placements* placements);
 
-// Assigns a backup to each shard that has only a primary, if a second task for it is present. The
-// backup is not in sync yet. Returns true if `placements` changed.
+// Assigns a backup to each shard that has only a primary, if a second task that may store the shard
+// is present. A new backup is not in sync. Returns true if `placements` changed.
 bool AddBackups(const Present& present, int replicas, Placements* placements);
 
 // Called when the task `primary` reports that its backup of `shard` is in sync. Returns true if
@@ -63,8 +63,8 @@ bool Synced(int primary, int shard, Placements* placements);
 // Called when the task `primary` reports that its backup of `shard` does not answer. Returns true
 // if the primary may continue without the backup: `primary` is the primary of the shard, and the
 // shard has a backup. The backup then counts as not in sync, until Synced is called. The primary
-// learns that a backup is in sync before the chief does. ShardPlacement::in_sync may therefore be
-// false at the call although the backup was in sync.
+// learns earlier than the chief that a backup is in sync. The backup may therefore be in sync
+// although ShardPlacement::in_sync is false at the call.
 bool CanDropBackup(int primary, int shard, Placements* placements);
 
 // Returns the placements with which a restarted chief begins. `record` has the placements of the

@@ -1,5 +1,5 @@
-// WorkTable decides what each worker of a parameter-server job does next, and sums up the workers'
-// results. The work of a worker is a training lease (a batch that the chief assigns to it,
+// WorkTable chooses the next work of each worker of a parameter-server job, and sums up the
+// workers' results. The work of a worker is a training lease (a batch that the chief assigns to it,
 // training_leases.h) or a part of a validation or test pass (evaluation_pass.h). For each worker,
 // WorkTable itself records the process, whether the current work is void, and whether the worker
 // must still report to a restarted chief. It reads proto::NextRequest, fills in proto::NextReply
@@ -68,8 +68,8 @@ class WorkTable {
   bool Answer(const proto::NextRequest& request, const std::string& shut, proto::NextReply* reply);
   // Returns whether the worker's current work, or a part of it, is void.
   bool Abandoned(int worker) const;
-  // Returns a number that rises whenever the result of Answer may change. While the number is the
-  // same, a call for which Answer has returned false still has no work.
+  // Returns a number that rises whenever the result of Answer may change. If Answer has returned
+  // false for a call, it returns false again while this number stays the same.
   uint64_t changes() const { return changes_ + training_.changes(); }
 
   // ---- For the Director (chief/parameter_server/director/director.h)
@@ -79,9 +79,9 @@ class WorkTable {
   bool has_completed() const { return training_.has_completed(); }
   LeaseTable::Gate gate() const { return training_.gate(); }
   void set_gate(const LeaseTable::Gate& gate) { training_.set_gate(gate); }
-  // Returns true if each training lease that was given out is complete, and the table does not wait
-  // for workers to report what they did for an earlier chief. The servers then hold the state after
-  // a whole number of steps. Parts of a pass may be unfinished, because they do not change the
+  // Returns true if each training lease that was given out is complete, and no worker must
+  // still report its work for an earlier chief. The servers then hold the state after a
+  // whole number of steps. Parts of a pass may be unfinished, because they do not change the
   // state.
   bool between_steps() const { return !Adopting() && training_.none_open(); }
   // Returns the names of the workers with unfinished work, such as "worker 1, worker 2". If there
@@ -98,8 +98,8 @@ class WorkTable {
   }
   // Makes every worker pull all parameters with its next lease.
   void PullAll() { training_.PullAll(); }
-  // Returns the training state. If between_steps(), this is the state after the newest completed
-  // step. Otherwise the epoch and the offset in the result are those of the next new lease. Does
+  // Returns the training state. If between_steps() is true, this is the state after the newest
+  // completed step. Otherwise the epoch and the offset are the position of the next new lease. Does
   // not set the fields for the run id, the job, the versions and the due passes.
   checkpoint::TrainingState state() const { return training_.state(); }
   int64_t steps() const { return training_.leases().completed(); }
@@ -136,7 +136,7 @@ class WorkTable {
   // Returns the names of the workers that must still report their work, such as "worker 1, worker
   // 2", or "".
   std::string WorkersNotReported() const;
-  // Stops waiting for these workers. Other workers get the leases of these workers.
+  // Stops waiting for the workers of WorkersNotReported, and gives their leases to other workers.
   void AbandonRecovery();
   // Called after a restart if a server has received a push for lease `lease`. The earlier chief has
   // then given out this lease and all leases with lower ids. If the record lacks some of these
@@ -156,7 +156,7 @@ class WorkTable {
     // results in the request, and adds the leases that the request names to `lost`. It then sets
     // `work_invalid` to false.
     bool work_invalid = false;
-    // True if the worker has not reported yet what it did for an earlier chief.
+    // True if the worker has not yet reported its work for an earlier chief.
     bool unreported() const { return returning && !reported; }
     // The ids of leases that the table has taken back from the worker, but that the worker may
     // still hold.
@@ -165,7 +165,7 @@ class WorkTable {
 
   // After a restart of the chief: returns the workers that must still report their work.
   std::set<int> NotReported() const;
-  // Returns whether the table waits for such reports.
+  // Returns whether the table waits for reports of the workers in NotReported.
   bool Adopting() const { return !NotReported().empty(); }
   bool Holds(int worker, int64_t id) const;
   bool AnswerLost(const proto::NextRequest& request, proto::NextReply* reply);

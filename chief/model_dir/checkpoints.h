@@ -2,9 +2,9 @@
 // checkpoint is due and which checkpoint is the best. A thread of Checkpoints writes the files,
 // while training continues. While a checkpoint is being written, Checkpoints skips all further
 // checkpoints that become due. There are two exceptions: the last checkpoint (at the end or at a
-// stop), and a checkpoint with a new best value of checkpoint.best. For these, training waits until
-// the previous checkpoint is written. result.json has the number of failed writes. Checkpoints logs
-// a failed write only if the previous write succeeded.
+// stop), and a checkpoint with a new best value of checkpoint.best. In these two cases, training
+// waits until the previous checkpoint is written. result.json has the number of failed writes.
+// Checkpoints logs a failed write only if the previous write succeeded.
 #pragma once
 
 #include <functional>
@@ -24,7 +24,7 @@ namespace muster::chief {
 // Returns whether a checkpoint is due at `moment`, which is after a step.
 bool SaveDue(const CheckpointOptions& options, const SaveMoment& moment);
 // Returns whether larger values of the metric in the option checkpoint.best are better. The option
-// checkpoint.best_mode decides this.
+// checkpoint.best_mode decides this, or the metric's name if best_mode is "auto".
 bool LargerIsBetter(const CheckpointOptions& options);
 
 struct CheckpointsOptions {

@@ -5,8 +5,8 @@
 // The owner writes a new heartbeat number to owner.json every second. Another process that wants
 // the model_dir measures with its own monotonic clock how long the number stays the same. An owner
 // whose number stays the same for 4 s counts as dead. Wall clocks are not used, because hosts that
-// share a file system may have different times. On the owner's host, in the same PID namespace, a
-// process waits only if the owner's process still exists.
+// share a file system may have different times. A process on the owner's host and in the owner's
+// PID namespace waits only if the owner's process still exists.
 //
 // A process takes the model_dir of a dead owner by renaming a new file to owner.json, while it
 // holds a lock on owner.lock. An owner writes the number through the open descriptor of its own
@@ -37,9 +37,9 @@ struct OwnerOptions {
   std::function<void(const absl::Status& superseded)> on_superseded;
   // Describes the task and its program, such as `chief:0, program "gpt"`. Contains no address,
   // because the address may change between two starts. If the directory has a live owner with the
-  // same identity, this process is its replacement. The live owner may, for example, be a pod that
-  // writes its last checkpoint. Take then waits until the live owner leaves, `give_up` returns
-  // true, or the time `wait` has passed.
+  // same identity, this process is the owner's replacement. The live owner may, for example, be a
+  // pod that writes its last checkpoint. Take then waits until the live owner leaves, `give_up`
+  // returns true, or the time `wait` has passed.
   std::string identity;
   Duration wait = std::chrono::seconds(0);
   std::function<bool()> give_up;
@@ -64,8 +64,8 @@ class Owner {
   // directory, "" if none. The id equals run_id() if this owner continues that run.
   virtual const std::string& previous_run_id() const = 0;
   // Returns true if this owner begins a new run in place of the directory's earlier run, because
-  // the job asks for it (restore: never). Also returns true if this owner continues such a new run
-  // (RunChoice::kResume) whose chief died before RecordRun.
+  // the job asks for it (restore: never). Also returns true if this owner continues a new run
+  // (RunChoice::kResume) whose previous chief died before RecordRun.
   virtual bool starts_new_run() const = 0;
   // Returns the random id of this owner, made of letters and digits.
   virtual const std::string& token() const = 0;
@@ -73,7 +73,7 @@ class Owner {
   virtual uint32_t term() const = 0;
   // Writes to the disk that the run `run_id` has begun, and that this owner's term is at least
   // `term`. Called before the first generation (period of training) with this id or term is formed.
-  // On an error, the caller must use neither the id nor the term. Before the first call, a new run
+  // On an error, the caller must not use the id or the term. Before the first call, a new run
   // counts as not begun. If the chief dies before the first call, any state of the members belongs
   // to an earlier run, and the chief's successor can continue that run.
   virtual absl::Status RecordRun(const std::string& run_id, uint32_t term) = 0;

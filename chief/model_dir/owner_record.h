@@ -14,9 +14,9 @@ std::string RandomHex();
 
 struct OwnerRecord {
   // `place` identifies a boot of the host and a PID namespace. `process_start` is the start time of
-  // the process. Together with `pid` they identify the owner's process. `token` is a random id of
-  // the owner. `identity` describes the owner's task and program. A later chief with the same
-  // identity is the owner's replacement.
+  // the process. `place`, `process_start` and `pid` together identify the owner's process. `token`
+  // is a random id of the owner. `identity` describes the owner's task and program. A later chief
+  // with the same identity is the owner's replacement.
   std::string run_id, host, place, process_start, token, identity;
   uint32_t term = 0;  // A number above the terms of all earlier owners.
   int64_t pid = 0;
@@ -53,7 +53,7 @@ std::string Text(const OwnerRecord& record, size_t at_least);
 // The result of reading owner.json.
 struct OwnerFile {
   std::optional<OwnerRecord> record;
-  // The term in the file if it is implausibly high, else 0. A file with such a term has no record.
+  // The term in the file if this term is implausibly high, else 0. Such a file has no record.
   uint64_t implausible_term = 0;
   // errno of the read. If `error` is 0 and there is no record, the file is damaged.
   int error = 0;

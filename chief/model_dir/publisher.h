@@ -49,11 +49,11 @@ class Publisher final : public Observer, public GraphObserver {
   static std::unique_ptr<Publisher> Open(PublisherOptions options);
 
   // Prepares for training: writes job.json and removes an earlier result.json. If `continues` is
-  // true, the earlier result.json belongs to this run. Begin then reads its totals before it
-  // removes the file, and Publisher continues them. `has_begun` is true if an earlier chief process
-  // began this run, whether or not it saved a checkpoint. Returns ConfigurationError if model_dir
-  // is not writable. Not called if the job is already complete or is refused. REQUIRES: this
-  // process owns model_dir (owner.h).
+  // true, the earlier result.json belongs to this run. Begin then reads the totals in result.json
+  // before it removes the file, and Publisher continues the totals. `has_begun` is true if an
+  // earlier chief process began this run, whether or not it saved a checkpoint. Returns
+  // ConfigurationError if model_dir is not writable. Not called if the job is already complete or
+  // is refused. REQUIRES: this process owns model_dir (owner.h).
   absl::Status Begin(bool continues, bool has_begun = false);
 
   void OnStart(const StartReport& report) override;
@@ -91,8 +91,8 @@ class Publisher final : public Observer, public GraphObserver {
 
  private:
   explicit Publisher(PublisherOptions options);
-  // float16: logs a step that was skipped because its gradients were not finite, if it is the
-  // first, the tenth, the hundredth and so on, or if it lowered the loss scale to the minimum.
+  // float16: logs skipped steps, whose gradients were not finite. Logs only the 1st, the 10th, the
+  // 100th skipped step and so on, and a skipped step that lowered the loss scale to the minimum.
   void LogSkippedLocked(const StepReport& report) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void LogSkippedInEpochLocked(const EpochReport& report) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void ShowLocked(const StepReport& report) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

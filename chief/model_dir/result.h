@@ -21,8 +21,8 @@ Json HardwareOfThisHost();
 Json OwnVersions();
 
 // Computes the median of a value over the steps of a run. Omits the first steps, which warm up
-// caches and allocators. Keeps a bounded number of values: in a long run only the value of every
-// second step, later of every fourth step, and so on.
+// caches and allocators. Keeps a bounded number of values: in a long run it keeps every second
+// value, in a longer run every fourth value, and so on.
 class SteadySeries {
  public:
   void Add(double value);
@@ -56,9 +56,9 @@ class InputWait {
   double input_ = 0, seconds_ = 0, warm_up_input_ = 0, warm_up_seconds_ = 0;
 };
 
-// Returns a sentence about the settings that the user can change, so that the job waits less for
-// input. `share` is InputWait::Share(). `data` is the job's "data" section. REQUIRES: `share` is at
-// least kMuchInputWait (common/telemetry/input_wait.h).
+// Returns a sentence that names the settings with which the user can reduce the waits for input.
+// `share` is InputWait::Share(). `data` is the job's "data" section. REQUIRES: `share` is at least
+// kMuchInputWait (common/telemetry/input_wait.h).
 std::string InputWaitHint(double share, const Json& data);
 
 // Returns the counts of an embedding table, with their names in result.json and TensorBoard.
@@ -82,8 +82,8 @@ struct CheckpointRecord {
 };
 
 // RunRecord collects the content of result.json. Its totals include earlier processes of the run.
-// Its speeds include only this process. Before the first step of this process, its speeds are those
-// of an earlier process. Used by one thread at a time.
+// Its speeds include only this process. Before the first step of this process, RunRecord has the
+// speeds of an earlier process. Used by one thread at a time.
 class RunRecord {
  public:
   // Continues the totals of `earlier`, the result.json of an earlier process of this run. Ignores
@@ -94,7 +94,7 @@ class RunRecord {
   void OnEpoch(const EpochReport& report);
   // Called if the program ended training before the job's last step.
   void OnFinish() { finished_ = true; }
-  // Counts damaged examples that were omitted, and keeps their descriptions, `names`. An example
+  // Counts damaged examples that were omitted, and keeps `names`, which describes them. An example
   // counts each time it is omitted.
   void OnLeftOut(const std::string& split, int64_t examples, const std::vector<std::string>& names);
   // Sets the note of the callback `name` for result.json.
@@ -103,7 +103,7 @@ class RunRecord {
   // Reports metrics that the evaluator task has measured on the checkpoint of `step`.
   void OnEvaluation(int64_t step, const std::map<std::string, double>& metrics);
 
-  // The input of Result that is known only at the end.
+  // The input of Result that is known only at the end of the job.
   struct Ending {
     absl::Status verdict;  // The outcome of the job.
     // The number of generations of the run. A generation is a period in which a fixed set of tasks
@@ -136,7 +136,7 @@ class RunRecord {
   SteadySeries rate_, compute_, wait_, input_;
   InputWait input_wait_;
   std::map<std::string, int64_t> left_out_;  // Numbers of omitted examples, keyed by split.
-  std::vector<std::string> damaged_;         // Describe at most kMaxDamaged omitted examples.
+  std::vector<std::string> damaged_;         // Descriptions of up to kMaxDamaged omitted examples.
   std::map<std::string, Json> callbacks_;
   std::map<std::string, Pass> passes_;  // The last pass over each split, keyed by split.
   std::vector<std::pair<std::string, push_pull::TableStatistics>> tables_;

@@ -17,7 +17,7 @@ namespace muster::chief {
 // The content of model_dir, without tensors.
 struct ModelDirContent {
   // True if this start continues the run that owner.json names. `result` then belongs to this run.
-  // If false, a `result` belongs to another run.
+  // If false, `result` belongs to another run.
   bool same_run = false;
   std::optional<Json> result;  // The content of result.json, nullopt if there is none.
   // The newest complete checkpoint in model_dir, nullopt if model_dir has no checkpoint. An error
@@ -49,15 +49,15 @@ struct StartDecision {
 
 // Decides how the run starts. Returns a ConfigurationError if a key that must not change has one
 // value in the job and another value in the checkpoint's job. The message names the key. Also
-// returns a ConfigurationError if there is no checkpoint at the path in `restore`. Returns the
-// error of reading the checkpoints if none can be read.
+// returns a ConfigurationError if there is no checkpoint at the path in `restore`. Returns the read
+// error if there are checkpoints but none of them can be read.
 absl::StatusOr<StartDecision> DecideStart(const Job& job, const ModelDirContent& content);
 
-// Sets in `state` whether the validation pass and the test pass are due. No pass is due if
-// decision.passes_done is true. Both passes are due if the job was made shorter, so that the step
-// of `state` is now the last step of the job. Otherwise these values of `state` stay the same. Also
-// sets state->extras.finished to false if the job was extended, so that it trains further than the
-// job of `state`.
+// Sets the fields of `state` that tell whether the validation and test passes are due. No pass
+// is due if decision.passes_done is true. Both passes are due if the job was made shorter, so
+// that the step of `state` is now the last step of the job. Otherwise these fields stay the
+// same. Also sets state->extras.finished to false if `job` trains further than the job of
+// `state`.
 void SetDue(const Job& job, const StartDecision& decision, checkpoint::TrainingState* state);
 
 // Returns whether the job's `restore` is the path of a checkpoint.
@@ -76,19 +76,19 @@ struct PreparedStart {
 //
 // `held` returns whether other tasks hold the run's state. Its result may become true at any time.
 // PrepareStart polls `held` while it verifies the checkpoint. Once `held` has returned true, the
-// optimizer slots and the rows of embedding tables may not be needed. From then on, PrepareStart
-// does not verify the remaining files with slots and rows. Such a file is verified when it is first
-// read (Reading::check_later). REQUIRES: this process owns model_dir.
+// optimizer slots and the rows of embedding tables are perhaps not needed. From then on,
+// PrepareStart does not verify the remaining files with slots and rows. Such a file is verified
+// when it is first read (Reading::check_later). REQUIRES: this process owns model_dir.
 absl::StatusOr<PreparedStart> PrepareStart(checkpoint::FileSystem& files, const Job& job,
                                            const std::string& previous_run_id,
                                            const std::function<absl::Status()>& fence,
                                            const std::function<bool()>& held = nullptr);
 // Checks a job whose parameter_server.max_staleness is 0, which asks for synchronous steps. Only
-// runs that an older version of Muster began may have this setting. They continue under another
-// strategy (StrategyFor). Returns OK if model_dir holds such a run, else the error of
+// runs that an older version of Muster began may have this setting. Such runs continue under
+// another strategy (StrategyFor). Returns OK if model_dir holds such a run, else the error of
 // CheckMaxStaleness.
 absl::Status CheckBegunSynchronously(checkpoint::FileSystem& files, const Job& job);
-// Returns what a start of the job would do. Changes nothing.
+// Returns how a start of the job would begin. Changes no files.
 absl::StatusOr<StartState> FindStartState(const Job& job);
 // Converts an error of the file system during the start of the run into the error with which the
 // job ends. `what` names the purpose of the access, and becomes part of the message. Returns OK,

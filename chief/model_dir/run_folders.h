@@ -1,10 +1,10 @@
 // RunFolders writes the TensorBoard folders of a model_dir: train/, validation/, test/, eval/,
-// system/. A run that resumes from a checkpoint trains some steps again. The points of these steps
-// that were written before are void. RunFolders removes them. Used by one thread at a time.
+// system/. A run that resumes from a checkpoint trains some steps again. Earlier points of these
+// steps are void, and RunFolders removes them. Used by one thread at a time.
 //
 // RunFolders creates a folder at the first write to it, so no folder is empty. The first call of
-// OnStart opens each folder that an earlier process has left. It therefore removes void points even
-// from folders to which this process never writes.
+// OnStart opens each folder that an earlier process has left. OnStart therefore removes void points
+// even from folders to which this process never writes.
 #pragma once
 
 #include <functional>
@@ -39,7 +39,7 @@ class RunFolders {
   int64_t last_step(const std::string& folder) const;
 
   // Reads the files of `folder`, and returns the step of the last point of `tag` that is not void.
-  // Returns -1 if there is none. An earlier process may have written the point.
+  // Returns -1 if there is no such point. An earlier process may have written the point.
   int64_t LastStepOf(const std::string& folder, const std::string& tag);
 
   // Flush and sync the files of all folders. Return the first error.

@@ -52,7 +52,7 @@ class RunHistory {
   static constexpr size_t kMaxLosses = 20;
   struct Loss {
     int64_t step = 0;    // The step after which training resumed, or the last known step.
-    double seconds = 0;  // Time from the last progress before it to the next step or the run's end.
+    double seconds = 0;  // From the progress before the loss to the next step or the run's end.
     std::string cause;
   };
   // A loss after which no step of a new generation has finished.

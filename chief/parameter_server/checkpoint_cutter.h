@@ -3,9 +3,9 @@
 // holds. While no worker computes a batch, CheckpointCutter makes all servers freeze their shards.
 // Training then continues, while a thread of CheckpointCutter reads the frozen shards. (A server
 // copies a frozen value just before it updates the value.) The thread stores parameters in the
-// chief's replica of the model. For a checkpoint, it writes optimizer slots and rows of embedding
-// tables to files, piece by piece. For callbacks, the thread also writes the slots to a file,
-// because callbacks may save the slots.
+// chief's replica of the model. For a checkpoint, the thread writes optimizer slots and rows of
+// embedding tables to files, piece by piece. For callbacks, the thread also writes the slots to a
+// file, because callbacks may save the slots.
 //
 //  kIdle -- Begin --> kReading -- the thread has ended --> kRead -- Take --> kIdle
 #pragma once

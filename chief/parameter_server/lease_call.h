@@ -1,6 +1,6 @@
 // A LeaseCall is a worker's call to proto::Leases, the service through which workers get batches
-// and views from the chief. The Director need not answer while the call arrives: it may answer
-// afterwards, on any thread. A call that is not answered yet uses no thread.
+// and views from the chief. The Director does not have to answer in OnCall. It may answer at any
+// time afterwards, on any thread. A call that is not answered yet uses no thread.
 #pragma once
 
 #include <grpcpp/support/server_callback.h>

@@ -1,8 +1,8 @@
 // ReplicaCallbacks runs the callbacks of a parameter-server job on the chief's replica of the
-// model. It makes their CallbackHost (common/train/callbacks), runs hooks, and carries out the
-// decisions of callbacks about weights. For a callback, the replica can keep a copy of its weights,
-// for example of the best ones. ReplicaCallbacks knows the step of each copy. Used by one thread at
-// a time, except for WeightsChanged.
+// model. It makes the CallbackHost (common/train/callbacks), runs hooks, and carries out the
+// decisions of callbacks about weights. For a callback, the replica can keep a copy of its own
+// weights, for example of the best weights. ReplicaCallbacks knows the step of each copy. Used by
+// one thread at a time, except for WeightsChanged.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -33,7 +33,7 @@ class ReplicaCallbacks {
   // Thread-safe. Called when the replica receives weights from the servers. The replica then no
   // longer has the weights of the last Restored.
   void WeightsChanged() { restored_step_ = -1; }
-  // Sets the optimizer slots that belong to the replica's weights, for callbacks that save both.
+  // Sets the optimizer slots of the replica's weights, for callbacks that save weights and slots.
   void SetSlots(const checkpoint::TensorSet& slots) { slots_ = slots; }
 
   // The following functions implement the functions of ShardState (shard_state.h) with the same

@@ -32,7 +32,7 @@ struct RunSetup {
 };
 
 // Sets the fields of `setup` except `servers` and `built_integers`. The argument
-// `global_batch_size` is that of the checkpoint, 0 if there is no checkpoint. Returns
+// `global_batch_size` is the value in the checkpoint, 0 if there is no checkpoint. Returns
 // ConfigurationError if the job cannot run with this data and these servers. REQUIRES:
 // `setup->servers` is set. If there is a checkpoint, `state` has restored it.
 absl::Status SetUpRun(const DirectorOptions& options, const DirectorStart& start,

@@ -1,10 +1,10 @@
 // ShardRollback restores shards that are lost. A shard is the part of the variables that one server
 // (ps task) holds. A shard is lost if no server has a copy of it, or if no process with a copy
 // returns in time. ShardRollback restores the shard from the last checkpoint. If there is no
-// checkpoint, it uses the weights in the chief's replica of the model: those from which training
-// began, or those of a later cut (a consistent copy of the servers' state). All updates of the
-// shard after the restored state are lost. ShardRollback owns the state from which it restores.
-// Used only by the thread of Director::Run.
+// checkpoint, it uses the weights in the chief's replica of the model. These are the weights from
+// which training began, or the weights of a later cut (a consistent copy of the servers' state).
+// All updates of the shard after the restored state are lost. ShardRollback owns the state from
+// which it restores. Used only by the thread of Director::Run.
 #pragma once
 
 #include <optional>
@@ -23,7 +23,7 @@ class ShardRollback {
   struct Kept {
     checkpoint::TrainingState state;
     // The files of the last checkpoint, or of the checkpoint from which training began. If there
-    // are none, shards are restored from the weights of the chief's replica.
+    // are no files, shards are restored from the weights of the chief's replica.
     std::optional<StateFiles> files;
     // Without `files`: the error of loading the initial weights (DirectorStart::unloaded). If this
     // is not OK, RestoreShards fails with this error.
@@ -36,11 +36,11 @@ class ShardRollback {
 
   // Restores the lost shards on present servers. Has no effect until all servers have the view (the
   // assignment of shards to servers) in which no server serves these shards. That view ends all
-  // pushes to them. Also returns OK if a server is lost or unreachable while the chief fills it.
-  // The caller then calls RestoreShards again.
+  // pushes to the lost shards. Also returns OK if a server is lost or unreachable while the chief
+  // fills it. The caller then calls RestoreShards again.
   absl::Status RestoreShards();
   // Called before a cut is read into the chief's replica. If shards are restored from the replica's
-  // weights, copies these weights. A cut that is read only in part then does no damage.
+  // weights, copies these weights. The copy stays valid even if the cut is read only in part.
   void RetainWeights();
   // Called when a cut was read completely. From this call on, shards are restored from this cut,
   // with two exceptions. A cut with Cut::put_back has a callback's weights and is not used. A cut

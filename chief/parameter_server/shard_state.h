@@ -32,8 +32,8 @@ struct StateFiles {
   checkpoint::RowSources rows;  // The rows of embedding tables.
 };
 
-// One thread at a time uses the replica's weights, except that several calls of Encode and Decode
-// may run in parallel. Functions that do not use these weights may be called at the same time.
+// Only one thread at a time may use the replica's weights, except that several calls of Encode and
+// Decode may run in parallel. Functions that do not use the weights may run at the same time.
 class ShardState {
  public:
   virtual ~ShardState() = default;
@@ -60,9 +60,9 @@ class ShardState {
   virtual StateFiles TakeFiles() { return {}; }
   // Returns the content of a chunk from `files`. If `files` is null, the content has the replica's
   // weights (see RetainWeights) and no slots, so the server starts with initial slots. `steps` is
-  // the number of completed steps. It becomes ChunkContent::updates, except if the optimizer stores
-  // its own step. Returns an error if the files cannot be read. REQUIRES: the chunk does not belong
-  // to an embedding table.
+  // the number of completed steps. `steps` becomes ChunkContent::updates, except if the optimizer
+  // stores its own step. Returns an error if the files cannot be read. REQUIRES: the chunk does not
+  // belong to an embedding table.
   virtual absl::StatusOr<proto::ChunkContent> Encode(const push_pull::Layout& layout, int shard,
                                                      int chunk, int64_t steps,
                                                      const StateFiles* files) const = 0;
@@ -77,14 +77,14 @@ class ShardState {
   // Returns the tensors of a SlotsFile (chief/shards/slots_file.h). Empty if no optimizer has
   // slots.
   virtual std::vector<checkpoint::TensorInfo> slots() const { return {}; }
-  // Sets the slots that belong to the replica's weights, for callbacks that save both.
+  // Sets the slots that belong to the replica's weights, for callbacks that save weights and slots.
   virtual void SetSlots(const checkpoint::TensorSet& /*slots*/) {}
   // Returns a snapshot with the replica's weights and `state`. The snapshot has no slots. Its
   // tensors share the replica's memory.
   virtual absl::StatusOr<checkpoint::Snapshot> Take(const checkpoint::TrainingState& state) = 0;
 
   // Integers returns the replica's integer buffers, which servers do not hold. SetIntegers sets
-  // them. It returns a DataError that names the first buffer with an unknown name or another size.
+  // them, or returns a DataError that names the first buffer with an unknown name or a wrong size.
   virtual push_pull::IntegerBuffers Integers() const = 0;
   virtual absl::Status SetIntegers(const push_pull::IntegerBuffers& values) = 0;
 
@@ -99,7 +99,7 @@ class ShardState {
   // Returns histograms of the replica's parameters.
   virtual std::vector<HistogramReport> Parameters() const = 0;
 
-  // ---- Callbacks. Only has_callbacks is called if neither the program nor the job has callbacks.
+  // ---- Callbacks. If has_callbacks returns false, the functions below are not called.
   virtual bool has_callbacks() const { return false; }
   struct CallbackParts {
     std::vector<Observer*> observers;

@@ -1,5 +1,5 @@
 // OpenTellCall receives a call of Leases.Tell. A worker usually asks the chief for work with
-// Leases.Next. If its NextRequest is too large for one message, the worker calls Tell in place of
+// Leases.Next. If the NextRequest is too large for one message, the worker calls Tell in place of
 // Next and sends the request in pieces. OpenTellCall joins the pieces and passes the request to the
 // handler as a NextCall.
 #pragma once
@@ -18,13 +18,13 @@ namespace muster::chief {
 
 // Timeout for receiving all pieces of a call.
 inline constexpr Duration kTellCallTimeout = std::chrono::seconds(30);
-// Limits for concurrent Tell calls. They are low because workers rarely need Tell: for images,
-// large integer buffers, or many reports to a new chief.
+// Limits for concurrent Tell calls. The limits are low, because a worker needs Tell only for
+// images, large integer buffers, or many reports to a new chief.
 inline constexpr rpc::BulkCalls::Limits kTellCallLimits{
     .most = 4, .silence = std::chrono::seconds(10), .standstill = std::chrono::seconds(2)};
 
-// Limit for one request in bytes: the images and histograms of all its training batches together,
-// those of a part of an evaluation pass, integer buffers, and at most 4 MiB of other fields.
+// Limit for one request in bytes: images and histograms of training batches, images and histograms
+// of a part of an evaluation pass, integer buffers, and at most 4 MiB of other fields.
 inline constexpr int64_t kMaxTellBytes =
     2 * kMaxShownBytes + push_pull::kMaxIntegerBytes + (4 << 20);
 

@@ -1,9 +1,9 @@
-// TrainingCallbacks decides when the callbacks of a parameter-server job run, and keeps their
-// state. Hooks run on the thread of Director::Run. The hooks for the end of an epoch and for the
-// start of the next one run after the last step of the epoch. The chief gives the first batch of
-// the next epoch to a worker only after a server has stored a ChiefRecord
-// (chief/leases/chief_record.h) with the callbacks' decisions. A restarted chief therefore
-// continues with these decisions. Used by one thread at a time.
+// TrainingCallbacks decides when the callbacks of a parameter-server job run, and keeps the
+// callbacks' state. Hooks (a callback's functions) run on the thread of Director::Run. After the
+// last step of an epoch, the chief runs the hooks for the end of this epoch and for the start of
+// the next epoch. The chief gives the first batch of the next epoch to a worker only after a server
+// has stored a ChiefRecord (chief/leases/chief_record.h) with the callbacks' decisions. A restarted
+// chief therefore continues with these decisions. Used by one thread at a time.
 #pragma once
 
 #include <map>
@@ -28,12 +28,12 @@ class TrainingCallbacks {
 
   // Called when training begins or resumes at the state `at`. `record` is the state of the
   // callbacks, nullopt if none was saved. `stopped` is true if a callback had stopped training
-  // before this state was saved. `due` tells whether the validation pass and the test pass are due.
+  // before `at` was saved. `due` tells whether the validation pass and the test pass are due.
   void TakeOver(const checkpoint::TrainingState& at,
                 std::optional<checkpoint::CallbackRecord> record, bool stopped,
                 std::pair<bool, bool> due);
-  // Returns whether the state `at` is the end of training, by the job's numbers of epochs and
-  // steps.
+  // Returns whether training has reached the job's number of epochs or its number of steps at the
+  // state `at`.
   bool IsFinished(const checkpoint::TrainingState& at) const;
   // Returns the state of the callbacks, nullopt if the job has none.
   const std::optional<checkpoint::CallbackRecord>& record() const { return record_; }
@@ -45,15 +45,15 @@ class TrainingCallbacks {
   // Returns whether a callback has stopped training.
   bool stopping() const { return record_ && !record_->stop.empty(); }
   // EpochEnded returns whether the hooks for the end of an epoch must run at the state `at`.
-  // EpochBegins returns the same for the hooks for the start of an epoch.
+  // EpochBegins returns whether the hooks for the start of an epoch must run at `at`.
   bool EpochEnded(const checkpoint::TrainingState& at) const;
   bool EpochBegins(const checkpoint::TrainingState& at) const {
     return record_ && record_->epochs_begun <= at.epoch;
   }
   // Returns whether a callback keeps a copy of the weights after `steps`, the newest completed
-  // step. When training resumes, a chief whose replica no longer holds this copy must make it anew.
-  // The servers hold the same weights. The chief therefore reads the weights from the servers
-  // before it runs the hooks for the start of training.
+  // step. When training resumes, the chief's replica may no longer hold this copy. The servers hold
+  // the same weights, so the chief reads the weights from the servers before it runs the hooks for
+  // the start of training.
   bool BeginWithWeights(int64_t steps) const;
 
   // ---- Run hooks
@@ -76,8 +76,8 @@ class TrainingCallbacks {
   bool TakeSaveRequest() { return std::exchange(save_requested_, false); }
   // Returns whether the metric that selects the best checkpoint is known for the last epoch.
   bool Measured() const { return job_.checkpoint.best_of_training || !validation_metrics_.empty(); }
-  // At the end of training, a callback may put weights that it has kept into the last checkpoint,
-  // in place of the servers' weights. Returns the name of this callback, "" if there is none.
+  // At the end of training, a callback may put its kept weights into the last checkpoint, in place
+  // of the servers' weights. Returns the name of this callback, "" if there is none.
   std::string WeightsPutBack() const;
 
  private:

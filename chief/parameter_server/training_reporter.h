@@ -24,11 +24,11 @@ class TrainingReporter {
       : job_(job), state_(state), start_(start) {}
 
   // Reports the start of training at the state `at`. The caller sets the fields of `report` that
-  // depend on the run. Start sets the fields that follow from the job, the program and the data. If
-  // ContinueEpoch was called, the duration of the current epoch counts from the argument of that
-  // call. Otherwise it counts from the call of Start. `at_end_of_epoch` is true if an epoch or the
-  // training ended with the newest step: Start then also reports the training metrics of the last
-  // epoch.
+  // depend on the run. Start sets the fields that follow from the job, the program and the data.
+  // The duration of the current epoch counts from the time passed to ContinueEpoch. If
+  // ContinueEpoch was not called, the duration counts from the call of Start. `at_end_of_epoch` is
+  // true if the newest step ended an epoch or the training. Start then also reports the training
+  // metrics of the last epoch.
   void Start(StartReport report, const checkpoint::TrainingState& at, bool at_end_of_epoch);
   void ContinueEpoch(MonotonicTime began) { epoch_start_ = began; }
   MonotonicTime epoch_start() const { return epoch_start_; }
@@ -39,8 +39,8 @@ class TrainingReporter {
   void Step(const CompletedStep& step, int64_t batches_per_epoch,
             const std::map<int, push_pull::TableStatistics>& tables);
   void EndEpoch(const CompletedStep& step);
-  // Restarts the timers of the epoch and of the step. The time of a pass or a checkpoint then does
-  // not count.
+  // Called after a validation or test pass. Restarts the timers of the epoch and of the step, so
+  // the time of the pass does not count.
   void ResumeAfterPass() { epoch_start_ = step_time_ = Clock::now(); }
 
   void BeginPass() {
@@ -80,9 +80,9 @@ class TrainingReporter {
   MonotonicTime epoch_start_, step_time_, pass_start_;
   double step_seconds_ = 0;
   int64_t parts_ = -1;  // The last reported number of completed parts of the pass, -1 if none.
-  // Maps a worker to the staleness of its pushes since the last report: for each push the mean over
-  // its chunks (pieces of the variables), and the largest value of any chunk. The staleness of a
-  // chunk is the number of updates by other workers between the pull and the push of the chunk.
+  // Maps a worker to its pushes since the last report: for each push, the mean staleness of its
+  // chunks (pieces of the variables), and for all these pushes, the largest staleness of a chunk. A
+  // chunk's staleness is the number of updates by other workers between its pull and its push.
   std::map<int, std::pair<std::vector<double>, int64_t>> staleness_;
 };
 

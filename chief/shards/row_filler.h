@@ -23,8 +23,8 @@ struct ServedTable {
 
 class RowFiller {
  public:
-  // A shard is a part of the variables. One server holds it, others may hold backups. Fillings has,
-  // for each shard, the streams to these servers. A shard without a stream gets no rows.
+  // A shard is a part of the variables. Fillings maps a shard to streams, one for each server
+  // (primary or backup) that will hold the shard. A shard without a stream gets no rows.
   using Fillings = std::map<int, std::vector<ShardClient::Filling*>>;
   // `layout` and `fillings` must outlive this object.
   RowFiller(const push_pull::Layout& layout, const Fillings& fillings)
@@ -48,7 +48,7 @@ class RowFiller {
   std::vector<push_pull::RowColumn> columns_;
   int64_t elements_ = 0;  // The number of elements of a row with its slots.
   int64_t updates_ = 0;   // The table's number of updates, according to the checkpoint.
-  // Keyed by shard. Each vector has an entry for each chunk of the table in that shard.
+  // Keyed by shard. Each vector has one entry for each chunk of the table in the shard.
   std::map<int, std::vector<PendingRows>> pending_;
 };
 

@@ -1,5 +1,5 @@
-// ServerRows is the EmbeddingStore (common/train/embedding/embedding_store.h) with which callbacks
-// on the chief look up rows of embedding tables. Pull reads the current rows from the servers (ps
+// ServerRows lets callbacks on the chief look up rows of embedding tables. It is an EmbeddingStore
+// (common/train/embedding/embedding_store.h). Pull reads the current rows from the servers (ps
 // tasks). Push always fails, because only workers train the rows. Only the thread of Director::Run
 // uses a ServerRows.
 #pragma once
@@ -16,10 +16,10 @@ namespace muster::chief {
 class ServerRows final : public EmbeddingStore {
  public:
   // A shard is the part of the variables that one server holds. `primary` returns the client of the
-  // server that serves a shard now. `again` is true if the last try to pull has failed. In that
-  // case, `primary` waits a moment, and restores shards that no server serves. Pull retries for
-  // `patience`. During this time, another server may take over the shards of a lost server, or the
-  // lost server may return.
+  // server that serves a shard now. `again` is true if the last pull has failed. `primary` then
+  // waits a moment, and restores shards that no server serves. Pull retries for `patience`. During
+  // this time, another server may take over the shards of a lost server, or the lost server may
+  // return.
   using Primary = std::function<absl::StatusOr<ShardClient*>(int shard, bool again)>;
   ServerRows(std::vector<ServedTable> tables, int servers, Duration patience, Primary primary)
       : tables_(std::move(tables)),

@@ -1,11 +1,11 @@
-// ShardAssignment is the chief's data about which ps task has which shard. A shard is the part of
-// the variables that one ps task holds. The assignment has the placements of the next view (the
-// primary and the backup of each shard), and for each shard the processes whose copy has every
-// acknowledged update. The rules are those of chief/leases/view_rules.h.
+// ShardAssignment records which ps task has which shard. A shard is the part of the variables that
+// one ps task holds. ShardAssignment has the placements of the next view: the primary and the
+// backup of each shard. For each shard, it also has the processes whose copy has every acknowledged
+// update. chief/leases/view_rules.h has the rules for placements.
 //
-// ShardServers (shard_servers.h) owns it, and passes in the processes of the tasks. Where a call
-// has changed the placements in a way that needs a new view, the caller of ShardServers makes it.
-// ShardAssignment does no I/O. Used by one thread at a time.
+// ShardServers (shard_servers.h) owns the ShardAssignment and passes the processes of the tasks to
+// it. If a call changes the placements so that a new view is needed, the caller of ShardServers
+// makes the new view. ShardAssignment does no I/O. Used by one thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -43,26 +43,26 @@ class ShardAssignment {
 
   // ---- Processes
   //
-  // Called when the process `incarnation` has become the task. Its other processes have ended, or
-  // are refused for good.
+  // Called when the process `incarnation` has become the process of the task. The task's other
+  // processes have ended, or the chief refuses them for good.
   void Admit(int task, uint64_t incarnation);
   // Called when the process has certainly ended, so its state is gone.
   void Ended(int task, uint64_t incarnation);
   // Called when the chief has lost the process of the task. Backups in sync take over the shards of
-  // the task. A shard without such a backup is unserved since `now`. `now` is nullopt before the
-  // first view, when no task serves a shard and there is nothing to log. `why` is for the log.
+  // the task. A shard without such a backup is unserved from `now` on. `now` is nullopt before the
+  // first view: no task serves a shard yet, and there is nothing to log. `why` is for the log.
   void Lose(int task, std::optional<MonotonicTime> now, const std::string& why);
   // Called when a task has joined with a process that holds the shards `serving`. Returns true if
   // the placements have changed.
   bool Join(int task, const std::set<int>& serving, const ServerProcesses& processes);
-  // What has changed: nothing, only what the chief's record must include, or the placements, so
-  // that a new view is needed.
+  // kNone: nothing has changed. kRecord: something has changed that the chief's record must
+  // include. kView: the placements have changed, so a new view is needed.
   enum class Change { kNone, kRecord, kView };
-  // Takes what a task reports about the shards of the newest view. REQUIRES: `reply` is about this
-  // view.
+  // Applies a task's report about the shards of the newest view. REQUIRES: `reply` is about the
+  // newest view.
   Change HandleBeat(int task, const proto::BeatReply& reply, const ServerProcesses& processes);
-  // Called when all present tasks have the newest view, so workers may know it. No other process
-  // than those of this view then has all updates.
+  // Called when all present tasks have the newest view. From now on, workers may know this view,
+  // and only the processes of this view have all updates.
   void UseView(const ServerProcesses& processes);
 
   // ---- Shards
@@ -84,8 +84,8 @@ class ShardAssignment {
   Duration heartbeat_ = std::chrono::seconds(60), rejoin_ = std::chrono::minutes(10);
   Placements placements_;
   // Indexed by shard: the processes whose copy of the shard includes every update that was
-  // acknowledged to a worker. In the last view that workers may know, these processes are the
-  // primary, and also the backup if it is in sync. (No update was acknowledged in a later view.)
+  // acknowledged to a worker. These processes are the primary, and the backup if it is in sync, in
+  // the last view that workers may know. (No update was acknowledged in a later view.)
   std::vector<Holders> holders_;
   std::vector<MonotonicTime> unserved_since_;  // Indexed by shard.
 };

@@ -1,7 +1,7 @@
 // ShardClient is the chief's gRPC client for one ps task (service proto::ParameterServer). A shard
-// is the part of the variables that one ps task holds. A chunk is a piece of a shard. Each call of
-// ShardClient blocks and is not retried. It has a deadline, or, for bulk calls, a timeout for each
-// message. Error messages name the task. Thread-safe. Calls may run in parallel.
+// is the part of the variables that one ps task holds. A chunk is a piece of a shard. Each call
+// blocks, has a deadline, and is not retried. A bulk call has a timeout for each message in place
+// of a deadline. Error messages name the task. Thread-safe. Calls may run in parallel.
 #pragma once
 
 #include <functional>
@@ -32,7 +32,7 @@ class ShardClient {
     rpc::ChannelOptions channel;  // With TLS, the server must prove that it is this ps task.
     Duration call = std::chrono::seconds(10);  // Timeout of all calls except bulk calls and Cut.
     // Timeout for one message of a bulk call (Fill, Read, ReadRows). The whole call has no timeout,
-    // because it takes longer for larger shards.
+    // because the call takes longer for a larger shard.
     Duration silence = std::chrono::minutes(1);
     Duration cut = std::chrono::minutes(10);  // Timeout of Cut.
   };
@@ -54,9 +54,9 @@ class ShardClient {
     virtual absl::Status Finish() = 0;
   };
   std::unique_ptr<Filling> Fill();
-  // Makes a copy of the shards that the task serves to workers (the shards of which it is the
-  // primary). The copy gets the name `name`. Returns the indices of these shards. The task copies a
-  // value only just before it updates the value.
+  // Makes a copy of the shards of which the task is the primary, that is, the shards that the task
+  // serves to workers. The copy gets the name `name`. Returns the indices of these shards. The task
+  // copies a value only just before it updates the value.
   absl::StatusOr<std::vector<int>> Cut(const std::string& name);
   // Reads the chunks of a shard from the copy `name`, in order. Omits chunks of embedding tables.
   // Calls `take` with each chunk. Stops at the first error of `take` and returns this error.

@@ -1,14 +1,14 @@
-// ShardServers is the chief's data about the ps tasks. A shard is the part of the variables that
+// ShardServers has the chief's data about the ps tasks. A shard is the part of the variables that
 // one ps task holds. A view is a numbered assignment of shards to ps tasks: the primary serves the
-// workers, and the backup has a copy (chief/leases/view_rules.h). Which task has which shard is the
-// matter of ShardAssignment (shard_assignment.h). The record is the state of the chief from which a
-// restarted chief continues (chief/leases/chief_record.h).
+// workers, and the backup has a copy (chief/leases/view_rules.h). ShardAssignment
+// (shard_assignment.h) records which task has which shard. The record is the state of the chief
+// from which a restarted chief continues (chief/leases/chief_record.h).
 //
 // The chief sends three things to each ps task: the list of workers, the record, and the view. Each
-// change of one of them is a new version. ShardServers knows which versions a task has received,
-// and derives the next call to each task. A task receives new versions in the order workers,
-// record, view. The chief sends a view only after some task has stored a record that contains the
-// view. A restarted chief therefore knows every view that a task may have.
+// of the three has a version, which rises with each change. ShardServers knows which versions a
+// task has received, and derives the next call to each task. A task receives new versions in the
+// order workers, record, view. The chief sends a view only after some task has stored a record that
+// contains the view. A restarted chief therefore knows every view that a task may have.
 //
 // ShardServers does no I/O. DirectorState owns it. Used by one thread at a time.
 #pragma once
@@ -51,9 +51,9 @@ class ShardServers {
   explicit ShardServers(int servers) : servers_(servers), assignment_(servers) {}
   // Sets the number of copies of each shard. Called before the first call of Created.
   void SetCopies(int64_t copies) { assignment_.SetCopies(copies); }
-  // A primary waits up to `heartbeat`, but at most a minute, for an unreachable backup. It then
-  // continues without the backup. If no task serves a shard, the chief waits up to `rejoin` for a
-  // process that holds it, and then restores the shard from an older state.
+  // A primary waits up to `heartbeat`, but at most a minute, for an unreachable backup. The primary
+  // then continues without the backup. If no task serves a shard, the chief waits up to `rejoin`
+  // for a process that holds the shard, and then restores the shard from an older state.
   void SetPatience(Duration heartbeat, Duration rejoin) {
     assignment_.SetPatience(heartbeat, rejoin);
   }
@@ -118,9 +118,9 @@ class ShardServers {
   // later record.
   bool SomeHaveRecord(uint64_t version) const;
   bool AllHaveRecord(uint64_t version) const;
-  // Makes a new view with the current placements. `ticket` is a random secret of the view, which
-  // data connections must present. `ledger` has the views in which shards were restored. `ledger`
-  // is null before training. The caller must call SetRecord next.
+  // Makes a new view with the current placements. Data connections must present `ticket`, a random
+  // secret of the view. `ledger` has the views in which shards were restored. `ledger` is null
+  // before training. The caller must call SetRecord next.
   void NewView(uint64_t number, std::string ticket, const ShardLedger* ledger);
   // Returns the newest view. Its number is 0 before the first NewView.
   const proto::View& view() const { return view_; }
@@ -135,25 +135,25 @@ class ShardServers {
   // ---- Shards
   const Placements& placements() const { return assignment_.placements(); }
   // Returns the copies of shards that the caller must now fill from an older state. Each copy is
-  // given as (shard, task). The result contains only shards that no task serves. It contains such a
-  // shard once no process with the shard can return, or once the wait for such a process (`rejoin`)
-  // is over. The primary of a shard comes before its backup. After this call, the chief no longer
-  // waits for processes that hold these shards.
+  // given as (shard, task). The result contains a shard if no task serves the shard, and no process
+  // with the shard can return. It also contains an unserved shard once the wait for such a process
+  // (`rejoin`) is over. The primary of a shard comes before its backup. After this call, the chief
+  // no longer waits for processes that hold these shards.
   std::vector<std::pair<int, int>> TakeUnserved(MonotonicTime now) {
     return assignment_.TakeUnserved(present(), now);
   }
   // Called when the caller has filled the copies that TakeUnserved returned.
   void Restored(const std::vector<std::pair<int, int>>& targets);
-  // Each task that joins reports the highest lease id for which it has received a push or a part of
-  // a push. (A lease is a batch of a worker.) Returns the highest id that a task has reported.
+  // Each task that joins reports the highest id of a lease (a batch of a worker) for which it has
+  // received at least a part of a push. Returns the highest id in these reports.
   int64_t newest_lease() const;
   // Returns the newest record that an earlier chief has stored on a present task. Returns nullopt
   // if no present task holds a shard, or if there is no record. Returns an error for an invalid
   // record.
   absl::StatusOr<std::optional<ChiefRecord>> NewestRecord() const;
   // Returns the placements of `record`. Omits a task from a shard's placement if the task does not
-  // serve this shard now. For a shard without a primary in `record`, makes a process of
-  // ChiefRecord::awaited the primary if the process is present and holds the shard.
+  // serve this shard now. If a shard has no primary in `record`, a process of ChiefRecord::awaited
+  // becomes the primary, provided that the process is present and holds the shard.
   Placements PlacementsIn(const ChiefRecord& record) const;
   // Returns ChiefRecord::awaited: for each shard without a primary, the processes that hold it.
   std::vector<Holders> awaited() const { return assignment_.awaited(); }
@@ -162,8 +162,8 @@ class ShardServers {
 
   // Returns the statistics of embedding tables, keyed by variable, from the tasks' last reports.
   std::map<int, push_pull::TableStatistics> tables() const;
-  // The chief may hold a worker's call until it can answer the call (LeaseCalls). Returns a number
-  // that rises with every change that may make such an answer possible.
+  // Returns a number that rises with every change that may let the chief answer a worker's waiting
+  // call (LeaseCalls).
   uint64_t changes() const { return changes_; }
 
  private:
@@ -192,7 +192,7 @@ class ShardServers {
   std::map<int, uint64_t> worker_since_;
   std::string record_;
   uint64_t record_version_ = 0;
-  // The highest `revision` passed to SetRecord, and the version of the first record with it.
+  // The highest revision in SetRecord, and the version of the first record with this revision.
   uint64_t revision_ = 0, revision_record_ = 0;
   proto::View view_;
   uint64_t view_record_ = 0;  // The first version of the record with view_.

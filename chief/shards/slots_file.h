@@ -1,4 +1,4 @@
-// SlotsFile writes optimizer.safetensors, the file of a checkpoint with the optimizer slots of all
+// SlotsFile writes optimizer.safetensors, the checkpoint file that has the optimizer slots of all
 // variables. It receives pieces of the slots in any order, as ps tasks send them. It does not hold
 // the whole file in memory.
 #pragma once
@@ -25,11 +25,11 @@ class SlotsFile {
       std::shared_ptr<checkpoint::StagedFile> file);
 
   // Writes `bytes` into the tensor with the index `tensor` (an index of Make's `tensors`), at the
-  // byte offset `begin`. Complete returns the error, if there is one.
+  // byte offset `begin`. If the write fails, Complete returns the error.
   void Put(size_t tensor, int64_t begin, std::string_view bytes);
-  // Called for a tensor whose elements have another order on the servers than in the file. Collects
-  // the bytes of the tensor. Returns "" until the last bytes have arrived. Then returns all bytes
-  // in the order of the servers. The caller reorders the bytes and passes them to Put.
+  // Called for a tensor whose elements are in a different order on the servers than in the file.
+  // Collects the bytes of the tensor. Returns "" until the last bytes have arrived. Then returns
+  // all bytes in the order of the servers. The caller reorders the bytes and passes them to Put.
   std::string Gather(size_t tensor, int64_t begin, std::string_view bytes);
   // Called for a tensor that is a float32 scalar. The file gets the largest `value` of all calls.
   void Count(size_t tensor, int64_t value);

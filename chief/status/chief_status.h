@@ -1,6 +1,6 @@
 // ChiefStatus shows the chief's state to users. It has the progress of the run, serves the status
-// page over HTTP, and writes status.json to the model_dir. `muster status` finds the chief with
-// this file. Thread-safe after Open().
+// page over HTTP, and writes status.json to the model_dir. `muster status` finds the chief through
+// status.json. Thread-safe after Open().
 #pragma once
 
 #include <functional>
@@ -39,15 +39,15 @@ class ChiefStatus {
   // is in use. Called before the coordinator starts, so that no member joins a chief that fails
   // here.
   absl::Status Bind();
-  // Starts to serve the page. The page shows the state of `coordinator`. If `coordinator` is null,
-  // because the process trains alone, the page shows the result of `own`. The page uses the one
-  // that it shows until Close().
+  // Starts to serve the page. The page shows the state of `coordinator`. If the process trains
+  // alone, `coordinator` is null, and the page shows the result of `own`. `coordinator` or `own` is
+  // used until Close().
   void Open(Coordinator* coordinator, OwnState own);
   // Writes status.json. REQUIRES: this process owns the model_dir.
   void WriteFile(const FencedFiles& files) const;
   // Shows the end of the job to the readers of the page. Blocks for a moment if there are readers.
-  // `verdict` is the outcome of the job. It is used only for a process that trains alone, because a
-  // coordinator has its own verdict.
+  // `verdict` is the outcome of the job. The page shows `verdict` only if the process trains alone,
+  // because a coordinator has its own verdict.
   void ShowEnd(const Verdict& verdict);
   // Stops serving the page.
   void Close() { page_.reset(); }

@@ -1,7 +1,7 @@
-// Curves keeps three curves of a run: the loss, the examples per second and the time of a step. It
-// keeps at most a fixed number of points. When this number is exceeded, Curves merges each pair of
-// neighbouring points, and each new point covers twice as many steps as the points before the
-// merge. Not thread-safe.
+// Curves keeps three curves of a run: the loss, the examples per second and the time of a step.
+// It keeps at most a fixed number of points. When this number is exceeded, Curves merges each
+// pair of neighbouring points. Each point then covers twice as many steps as before. Not
+// thread-safe.
 #pragma once
 
 #include <cstddef>

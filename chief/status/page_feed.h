@@ -1,7 +1,7 @@
 // PageFeed makes the messages for the readers (browsers) of the status page. A new reader first
 // receives the whole state of the job. After that, it receives the changes, at most once a second.
-// All readers share one PageFeed. For all readers together, PageFeed reads the coordinator's state
-// at most once a second. Only AskAgain and Whole cause additional reads. Thread-safe.
+// All readers share one PageFeed, which reads the coordinator's state at most once a second. Only
+// AskAgain and Whole cause additional reads. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -20,10 +20,10 @@ namespace muster::chief {
 
 struct PageMessage {
   uint64_t id = 0;
-  // One JSON object. The first message for a reader has the key "state". Later messages have the
-  // key "patch", a JSON Merge Patch (RFC 7396) of the state. "events" is an array of the new
-  // events, each with its "number". "points" is an object {"replaces", "points"} with the new
-  // points of the curves, each as [step, loss, examples per second, seconds of a step]. If
+  // One JSON object. The first message for a reader has the key "state". A later message has the
+  // key "patch", a JSON Merge Patch (RFC 7396) of the state, if the state has changed. "events" is
+  // an array of the new events, each with its "number". "points" is {"replaces", "points"} with the
+  // new points of the curves, each as [step, loss, examples per second, seconds of a step]. If
   // "replaces" is true, the reader discards the points that it has.
   std::string text;
 };

@@ -35,22 +35,22 @@ class RunWatch final : public Observer {
   void OnStep(const StepReport& report) override;
   void OnEpoch(const EpochReport& report) override;
   void OnEvaluateProgress(const std::string& split, int64_t done, int64_t total) override;
-  // Reports metrics that the evaluator task has measured.
+  // Records metrics that the evaluator task has measured.
   void OnEvaluation(const std::map<std::string, double>& metrics);
-  // Reports a complete checkpoint. `path` is its folder.
+  // Records a complete checkpoint. `path` is its folder.
   void OnCheckpoint(int64_t step, const std::string& path);
   // Records an event at the current time. Ignores the age in `event`. Replaces the step -1 by the
   // current step. Does not block.
   void OnEvent(proto::RunEvent event);
 
-  // Called for CoordinatorOptions::on_straggler. A straggler is a task for which the other tasks
-  // wait in each step. Records that `task` became a straggler or is no longer a straggler.
+  // Called for CoordinatorOptions::on_straggler. Records that `task` is now a straggler or is no
+  // longer a straggler. A straggler is a task for which the other tasks wait in each step.
   void OnStraggler(const TaskId& task, bool straggler);
 
   // Sets the progress and the events in `reply`.
   void Describe(proto::StatusReply* reply) const;
-  // Returns those of the last kMaxEvents events that have numbers above `*last`. Sets `*last` to
-  // the number of the newest event. Events are numbered from 1.
+  // Returns the events with numbers above `*last`, but at most the last kMaxEvents events. Sets
+  // `*last` to the number of the newest event. Events are numbered from 1.
   std::vector<proto::RunEvent> EventsSince(uint64_t* last) const;
   Curves::News CurvesSince(CurveCursor* cursor) const;
 

@@ -1,5 +1,5 @@
-// Monotonic time. All deadlines and timeouts of Muster use monotonic time, and none uses the wall
-// clock. The clocks of two hosts differ, so messages between hosts contain durations instead of
+// Monotonic time. All deadlines and timeouts of Muster use monotonic time, not the wall clock.
+// The clocks of two hosts differ, so messages between hosts contain durations instead of
 // times.
 #pragma once
 

@@ -1,5 +1,5 @@
-// 64-bit hash functions. They serve to detect accidental changes and to distribute keys evenly.
-// They do not resist attacks.
+// 64-bit hash functions to detect accidental changes and to distribute keys evenly. They do not
+// resist attacks.
 #pragma once
 
 #include <cstdint>
@@ -16,9 +16,9 @@ constexpr uint64_t Fnv1a(std::string_view text, uint64_t hash = kFnvStart) {
   return hash;
 }
 
-// The function SplitMix64 returns the output of the generator of that name (Steele et al. 2014) for
-// the state `x`. After each output, the generator adds kSplitMixStep to its state. The function is
-// a bijection. Each bit of `x` affects about half of the output bits.
+// SplitMix64 returns the output of the random generator SplitMix64 (Steele et al. 2014) for the
+// state `x`. After each output, the generator adds kSplitMixStep to its state. The function is a
+// bijection. Each bit of `x` affects about half of the output bits.
 inline constexpr uint64_t kSplitMixStep = 0x9e3779b97f4a7c15;
 constexpr uint64_t SplitMix64(uint64_t x) {
   x += kSplitMixStep;

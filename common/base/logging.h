@@ -11,7 +11,7 @@
 namespace muster {
 
 // An environment variable. If its value is "0", log lines do not contain the task's name. `muster
-// launch` sets "0", because it adds the name to each line itself.
+// launch` sets "0", because `muster launch` itself adds the name to each line.
 inline constexpr const char* kLogTaskVariable = "MUSTER_LOG_TASK";
 
 // `who` is the name in each line: the task ("worker 1") or the program. If `who` is empty, lines

@@ -1,7 +1,7 @@
 // A monotonic clock that stops while this process does not run (SIGSTOP, a suspended virtual
 // machine, an overloaded host). Deadlines for messages of peers use this clock, because this
-// process cannot receive messages during such a pause. A time point of this clock has another type
-// than a time point of Clock, so the compiler refuses to mix them.
+// process cannot receive messages during such a pause. The compiler refuses to mix time points of
+// PausingClock and of Clock, because their types differ.
 //
 // The clock counts a gap of at least `stall` between two calls of Now() as a pause. The owner must
 // therefore call Now() several times in every interval of length `stall`. Not thread-safe: the

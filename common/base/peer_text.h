@@ -16,9 +16,9 @@ namespace muster {
 inline constexpr size_t kMaxPeerText = 1024;
 
 // Returns `text` as valid UTF-8 without control characters. If the result would be longer than
-// `max_bytes` bytes, cuts it there and appends "...". A line break becomes the two characters "\n",
-// and a tab becomes a space. Other control characters, and characters that change the direction of
-// writing, become escapes such as "\x1b".
+// `max_bytes` bytes, cuts it at `max_bytes` and appends "...". A line break becomes the two
+// characters "\n", and a tab becomes a space. Other control characters, and characters that change
+// the direction of writing, become escapes such as "\x1b".
 std::string SanitizePeerText(std::string_view text, size_t max_bytes = kMaxPeerText);
 
 // A token bucket for log lines: it permits `burst` lines without delay, and after them one line per

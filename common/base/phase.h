@@ -1,5 +1,5 @@
 // The phase of a task: the kind of work that the task is doing. A task's reports to the chief
-// contain its phase and how long ago the phase began. The job file has a timeout for each phase.
+// contain the phase and the time since its start. The job file has a timeout for each phase.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Lists for messages. They stay short in large jobs, because they show only the first items.
+// Short lists for messages. A list shows only its first items, so it stays short in large jobs.
 #pragma once
 
 #include <fmt/format.h>
@@ -15,8 +15,8 @@ inline std::string AndMore(size_t count) {
   return count == 0 ? "" : fmt::format(" and {} more", count);
 }
 
-// Returns "a, b, c". If there are more than `most` items, returns the first ones and the number of
-// the others: "a, b and 7 more".
+// Returns "a, b, c". If there are more than `most` items, returns the first `most` items and the
+// number of the remaining items: "a, b and 7 more".
 inline std::string ShortList(std::span<const std::string> items, size_t most) {
   const size_t shown = std::min(items.size(), most);
   std::string list;

@@ -1,4 +1,4 @@
-// The text that a log line ends with if a LogRateLimiter suppressed lines before it.
+// Text for the end of a log line: the number of lines that a LogRateLimiter has suppressed.
 #pragma once
 
 #include <cstdint>
@@ -6,7 +6,7 @@
 
 namespace muster {
 
-// Returns for example " (and 3 more since the last line)". `suppressed` is the number that
+// Returns a text such as " (and 3 more since the last line)". `suppressed` is the number that
 // LogRateLimiter::Take stored in `*suppressed`. Returns an empty text if the number is 0 or if no
 // memory is left.
 std::string SuppressedText(int64_t suppressed) noexcept;

@@ -1,6 +1,6 @@
-// A condition variable and a notification with timeouts on the monotonic clock. abseil's waits
-// (CondVar::WaitWithTimeout, Mutex::AwaitWithTimeout, Notification) use the wall clock: if the
-// clock is set back by an hour, a heartbeat is sent an hour late. tests/lint/waits.py forbids these
+// A condition variable and a notification with timeouts on the monotonic clock. The waits of abseil
+// (CondVar::WaitWithTimeout, Mutex::AwaitWithTimeout, Notification) use the wall clock. If the wall
+// clock is set back by an hour, such a wait ends an hour late. tests/lint/waits.py forbids these
 // waits of abseil.
 #pragma once
 
@@ -42,7 +42,7 @@ class Notification {
   ~Notification() { absl::MutexLock lock(&mutex_); }
 
   void Notify();
-  // Blocks until the event has occurred, but at most for `limit`. Returns whether it has occurred.
+  // Blocks until the event occurs, but at most for `limit`. Returns whether the event occurred.
   bool WaitFor(Duration limit) const;
 
  private:

@@ -13,11 +13,11 @@
 //     replica_buffers.safetensors        buffers that differ between replicas, named as in the
 //                                        model; a tensor has the buffers of all replicas, stacked
 //     weights.<callback>.safetensors     weights that a callback keeps, such as a moving average or
-//                                        the best ones, named as in the model
+//                                        the best weights, named as in the model
 //     tables-00001-of-00004.safetensors  the rows of embedding tables that one parameter server
 //                                        holds, with their slots
 //
-// The directory gets its name by one rename, after all files are complete and on the disk
+// After all files are complete and on the disk, one rename gives the directory its name
 // (store.h).
 #pragma once
 
@@ -97,10 +97,10 @@ struct Snapshot {
   // Only in a snapshot that was read: the embedding tables of parameter servers, in the order of
   // their files. No other member contains these tables.
   RowSources tables;
-  // Only in a snapshot to be written: files that are already on the disk. Each one replaces the
-  // file of the same name that Store::Write would make from the members above.
+  // Only in a snapshot to be written: files that are already on the disk. Each of these files
+  // replaces the file of the same name that Store::Write would make from the members above.
   std::vector<std::shared_ptr<StagedFile>> staged;
-  double staged_seconds = 0;  // How long writing `staged` took.
+  double staged_seconds = 0;  // The time to write `staged`.
   // If true, Store::Write replaces an existing checkpoint of the same step. True if callbacks
   // changed the state at the end of training.
   bool replaces = false;

@@ -35,11 +35,11 @@ absl::StatusOr<SafetensorsHeader> ReadSafetensorsHeader(const ReadableFile& file
 absl::StatusOr<SafetensorsHeader> ParseSafetensorsHeader(std::string_view json, int64_t data_bytes,
                                                          bool foreign);
 
-// Reads the whole file, and sets `*crc` to the CRC-32C of all its bytes. The result has the only
-// copy of the data in memory. Its tensors can be unaligned for their types if another program wrote
-// the file. `foreign` receives the names of the tensors of unknown types, and the names of these
-// types. If `foreign` is null, a tensor of unknown type is an error. `metadata` receives the file's
-// metadata, and may be null.
+// Reads the whole file, and sets `*crc` to the CRC-32C of all its bytes. Memory holds only one copy
+// of the data, in the result. If another program wrote the file, tensors can be unaligned for their
+// types. `foreign` receives the name of each tensor of unknown type and the name of its type. If
+// `foreign` is null, a tensor of unknown type is an error. `metadata` receives the file's metadata,
+// and may be null.
 using ForeignTensors = std::map<std::string, std::string>;
 using Metadata = std::map<std::string, std::string>;
 absl::StatusOr<TensorSet> ReadSafetensors(const ReadableFile& file, uint32_t* crc,

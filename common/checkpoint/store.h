@@ -120,9 +120,9 @@ absl::Status RemoveStaging(FileSystem& files, const std::string& directory,
 class Store {
  public:
   // Creates the directory if it is missing, and calls RemoveStaging. `restored_step` is the step of
-  // the newest complete checkpoint, from which the run resumes. It is -1 if no checkpoint was
-  // restored. Renames incomplete checkpoints to "damaged-<name>". Also renames every checkpoint of
-  // a later step than `restored_step`, because the run could not resume from such a checkpoint.
+  // the newest complete checkpoint, from which the run resumes, or -1 if no checkpoint was
+  // restored. Renames incomplete checkpoints to "damaged-<name>". Also renames every checkpoint
+  // with a step above `restored_step`, because the run could not resume from such a checkpoint.
   static absl::StatusOr<std::unique_ptr<Store>> Open(FileSystem& files, StoreOptions options,
                                                      int64_t restored_step);
   virtual ~Store() = default;  // Removes the staging folder.
@@ -149,9 +149,9 @@ class Store {
   // missing or was selected by another metric.
   virtual bool IsBetter(int64_t step, const std::string& metric, double value,
                         bool larger_is_better) const = 0;
-  // If IsBetter returns true, makes `best` name the checkpoint of `step`, and returns true.
-  // Otherwise returns false, also if the checkpoint does not exist. The store never deletes the
-  // checkpoint that `best` names.
+  // If IsBetter returns true, makes `best` name the checkpoint of `step`, and returns true. Returns
+  // false if IsBetter returns false, or if the checkpoint does not exist. The store never deletes
+  // the checkpoint that `best` names.
   virtual absl::StatusOr<bool> MarkBest(int64_t step, const std::string& metric, double value,
                                         bool larger_is_better) = 0;
   // Pins a checkpoint: the store does not delete the checkpoint before Unpin. A caller pins a

@@ -29,8 +29,8 @@ struct DynamicCluster {
 
 struct ClusterConfig {
   ClusterSpec cluster;  // Empty if there is no cluster, or if `dynamic` is set.
-  // This process's task. Absent: there is no cluster, and this process trains alone. If the task is
-  // an evaluator, `cluster` may lack it.
+  // This process's task. If absent, there is no cluster, and this process trains alone. `cluster`
+  // may lack the task if the task is an evaluator.
   std::optional<TaskId> task;
   // The key "environment" of TF_CONFIG. Kubeflow sets "cloud".
   std::optional<std::string> environment;
@@ -51,7 +51,7 @@ struct ClusterConfig {
   // Returns the number of chiefs and workers. Returns 1 for a local process, and nullopt for
   // dynamic clusters.
   std::optional<int> world_size() const;
-  // Returns the task with the chief's role. Returns nullopt for a local process, and if the cluster
+  // Returns the task with the chief's role. Returns nullopt for a local process, or if the cluster
   // has no such task.
   std::optional<TaskId> chief() const;
   // Returns "worker 1", or "local".

@@ -1,5 +1,5 @@
-// The tasks of a cluster and their addresses, in normalized form. All tasks of a cluster have an
-// equal ClusterSpec, but the ClusterSpec of some tasks may lack the evaluators.
+// The tasks of a cluster and their addresses, in normalized form. All tasks of a cluster have the
+// same ClusterSpec, except that the ClusterSpec of some tasks may lack the evaluators.
 #pragma once
 
 #include <optional>
@@ -25,7 +25,7 @@ struct ClusterSpec {
   // synchronous training. Ps and evaluators are not members.
   std::vector<TaskId> Members() const;
   // Returns the task with the chief's role: the chief, or worker 0 if there is no chief. Returns
-  // nullopt if there is neither.
+  // nullopt if there is no chief and no worker.
   std::optional<TaskId> Coordinator() const;
   // Returns all tasks: members, then ps, then evaluators.
   std::vector<TaskId> Tasks() const;
@@ -35,10 +35,10 @@ struct ClusterSpec {
   // fingerprint with its own. Evaluators are not included, because launchers list them only for
   // some tasks.
   std::string Digest() const;
-  // Returns {"chief": ["host:1"], "worker": [...]}, only with task types that have a task.
+  // Returns {"chief": ["host:1"], "worker": [...]}. Omits task types without a task.
   Json ToJson() const;
 };
-// Parses the result of ToJson, which a task sends when it joins, or the key "cluster" of TF_CONFIG.
+// Parses the key "cluster" of TF_CONFIG, or the ToJson result that a task sends when it joins.
 absl::StatusOr<ClusterSpec> SpecFromJson(const Json& json);
 
 // A difference between two specs, for messages.

@@ -28,9 +28,9 @@ MemberDevices DevicesOf(const std::string& task, const Held& held) {
 }
 
 // Returns a ConfigurationError that names two tasks in these cases:
-// - Both tasks hold the same GPU, which NCCL refuses. Two tasks with different values of
-//   NCCL_HOSTID may hold the same GPU, because NCCL takes them for tasks on different hosts.
-// - One task uses CUDA devices and the other one the CPU. The two tasks would use different
+// - Both tasks hold the same GPU, which NCCL refuses. But two tasks with different values of
+//   NCCL_HOSTID may hold the same GPU, because NCCL treats them as tasks on different hosts.
+// - One task uses CUDA devices and the other task uses the CPU. The tasks would use different
 //   collective backends and wait for each other.
 absl::Status CheckDeviceClash(const std::vector<MemberDevices>& members);
 

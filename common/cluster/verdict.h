@@ -13,7 +13,7 @@ namespace muster {
 
 struct Verdict {
   ExitCode code = ExitCode::kDone;
-  std::string task;   // The task that caused the end ("worker:1"). Empty: no single task did.
+  std::string task;   // The task that caused the end ("worker:1"). Empty if no single task did.
   std::string host;   // The host of that task. Empty: unknown.
   int64_t step = -1;  // The step of that task. -1: unknown.
   Phase phase = Phase::kStarting;

@@ -32,7 +32,7 @@ std::string_view DataTypeName(DataType type);  // "float32", ...
 std::string_view ReduceOpName(ReduceOp op);    // "sum", ...
 
 // `count` contiguous elements at `data`. For NCCL, `data` is in the memory of the communicator's
-// device. For all other backends, it is in host memory.
+// device. For all other backends, `data` is in host memory.
 struct Buffer {
   void* data = nullptr;
   int64_t count = 0;
@@ -47,7 +47,7 @@ class Work {
   // Blocks until the operation has ended. Returns OK, or the error that poisoned the communicator.
   // If the deadline was missed, the error names the ranks that did not join the operation. A
   // communicator can have a progress thread, which runs the operations. Without a progress thread,
-  // Wait runs this operation and all operations that were issued before it. With NCCL, Wait blocks
+  // Wait runs this operation, after all operations that were issued earlier. With NCCL, Wait blocks
   // the calling thread until the device is done. May be called more than once.
   virtual absl::Status Wait() = 0;
   virtual bool Done() const = 0;
@@ -87,8 +87,8 @@ class Communicator {
   // Returns OK, or the error that poisoned the communicator.
   virtual absl::Status status() const = 0;
 
-  // Sets the timeout of each operation that is issued after this call. The timeout starts when the
-  // operation is issued. Without a progress thread, it starts when Wait() runs the operation.
+  // Sets the timeout of each operation issued after this call. The timeout starts when the
+  // operation is issued or, without a progress thread, when Wait() runs the operation.
   virtual void set_timeout(Duration timeout) = 0;
 };
 

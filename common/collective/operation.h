@@ -19,7 +19,7 @@ const char* VerbName(Verb verb);  // "all_reduce", ...
 // signature is sent as its 32 bytes of memory.
 struct Signature {
   uint64_t sequence = 0;  // The number of the operation, from 1.
-  // The number of elements in the caller's buffer, or in the smaller of two buffers.
+  // The number of elements in the caller's buffer, or in the smaller buffer if there are two.
   int64_t count = 0;
   int32_t root = -1;
   Verb verb = Verb::kBarrier;
@@ -35,13 +35,13 @@ struct Signature {
   ReduceOp asked_op = ReduceOp::kSum;
   uint8_t spare[2] = {};
   bool operator==(const Signature&) const = default;
-  std::string Text() const;  // Returns "all_reduce(float32 x 100, sum)".
+  std::string Text() const;  // For example "all_reduce(float32 x 100, sum)".
 };
 static_assert(sizeof(Signature) == 32);
 
 // One of the parts into which an operation divides the elements. Rank r owns part r. If the
-// operation reduces, the result of a part is the reduction of the `send` of all ranks. Otherwise,
-// the result is the `send` of the owner.
+// operation reduces, the result of a part is the reduction of the `send` memory of all ranks.
+// Otherwise, the result is the owner's `send` memory.
 struct RankPart {
   const std::byte* send = nullptr;  // Without a reduction, only the owner's `send` is read.
   std::byte* receive = nullptr;     // The memory for the result. Never null on the owner.
@@ -85,9 +85,9 @@ Bytes TrafficOf(const Signature& signature, int rank, int size);
 
 Reduction ReductionOf(ReduceOp op, int64_t divisor);
 
-// Returns "rank 1 (worker:0)". `labels` may be empty.
+// Returns a name such as "rank 1 (worker:0)". `labels` may be empty.
 std::string RankName(const std::vector<std::string>& labels, int rank);
-// Returns "worker 0 <-> worker 1", with the lower rank first.
+// Returns a name such as "worker 0 <-> worker 1", with the lower rank first.
 std::string LinkName(const std::vector<std::string>& labels, int a, int b);
 // Returns the error for two ranks with different operations. `a` is the lower rank.
 absl::Status MismatchError(std::string_view name_a, const Signature& a, std::string_view name_b,

@@ -27,8 +27,8 @@ class OperationSpans {
     if (recorder_ != nullptr)
       lane_ = recorder_->Lane(fmt::format("communication, replica {}", rank));
   }
-  // Announces the span of an operation that begins. Returns a number for Add, or 0 if the recorder
-  // is not recording.
+  // Announces the span of an operation that begins. Returns the number to pass to Add as `opened`,
+  // or 0 if the recorder is not recording.
   uint64_t Open(const OperationLabel& label, const CollectiveCall& call,
                 MonotonicTime begin) const {
     if (recorder_ == nullptr || !recorder_->recording()) return 0;

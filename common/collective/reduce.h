@@ -1,6 +1,6 @@
 // Kernels that reduce several arrays element by element. They reduce the sources in the given
-// order, so the result depends only on this order. At run time, they choose the widest vector
-// instructions of the host. Thread-safe.
+// order, so the same order gives the same result on every host. At run time, they choose the widest
+// vector instructions of the host. Thread-safe.
 //
 // float16 and bfloat16 are summed in float32 and rounded once at the end. int64 wraps around. The
 // maximum or minimum of NaN and any other value is NaN.
@@ -20,8 +20,8 @@ struct Reduction {
 };
 
 // Computes outs[j][i] = (sources[0][i] op sources[1][i] op ...) / divisor for all j and all i <
-// count. An output may have the same address as a source, but must not overlap a source otherwise.
-// REQUIRES: type != kByte, and `sources` is not empty.
+// count. An output may have the same address as a source. All other overlaps of outputs and sources
+// are forbidden. REQUIRES: type != kByte, and `sources` is not empty.
 void ReduceElements(std::span<void* const> outs, std::span<const void* const> sources,
                     int64_t count, DataType type, Reduction reduction);
 

@@ -1,4 +1,4 @@
-// Helpers of datasets: they convert examples to batches, and exceptions of user code to Statuses.
+// Helpers of datasets. They convert examples to batches, and exceptions of user code to Statuses.
 // Internal to this folder.
 #pragma once
 
@@ -10,7 +10,7 @@
 namespace muster::data {
 
 // Stacks the examples into a batch. REQUIRES: `examples` is not empty. Returns a ProgramError if
-// components, shapes or types differ. `indices` has the index of each example, for the message.
+// components, shapes or types differ. `indices` has the index of each example, for messages.
 absl::StatusOr<Batch> StackExamples(const std::vector<Example>& examples,
                                     const std::vector<int64_t>& indices);
 // Returns a batch of 0 examples with the types and shapes of `example`.

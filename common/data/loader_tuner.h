@@ -1,5 +1,5 @@
-// Decides how many threads load batches and how many batches they load ahead, if the job says
-// "auto". Decisions depend only on the measurements. A decision changes when a batch is ready, but
+// Chooses the number of threads that load batches and the number of batches to load ahead, if the
+// job says "auto". A choice depends only on the measurements. It affects when a batch is ready, but
 // never the contents of a batch. Needs no LibTorch.
 #pragma once
 
@@ -16,7 +16,7 @@ struct LoaderSetting {
 };
 
 struct LoaderLimits {
-  std::optional<int> threads, prefetch;  // The values that the job fixes, if any.
+  std::optional<int> threads, prefetch;  // The values that the job fixes. nullopt: "auto".
   int cores = 1;                         // The number of cores that this process may use.
   int replicas = 1;  // The number of replicas for which the threads load batches.
   // The limit on the total size, in bytes, of all batches that are loaded ahead.
@@ -29,8 +29,8 @@ struct LoaderWindow {
   // The number of batches that a replica took while its queue was full. A queue is full if
   // `prefetch` batches are ready.
   int64_t full = 0;
-  double seconds = 0;       // The seconds from the first batch to the last one.
-  double wait_seconds = 0;  // The seconds that a replica waited, averaged over the replicas.
+  double seconds = 0;       // The time from the first batch to the last batch.
+  double wait_seconds = 0;  // The time that a replica waited, averaged over the replicas.
   int64_t batch_bytes = 0;  // The size of the largest batch so far, in bytes.
 };
 
@@ -46,17 +46,17 @@ class LoaderTuner {
   // Chooses the next setting. Returns the reason for a change, or "" if the setting stays the same.
   //
   // If replicas waited for more than the fraction kStarved of the time, Decide starts a trial. If
-  // waits come in bursts, the trial loads more batches ahead. Otherwise, the trial adds threads.
-  // The next window shows whether the trial helped. If the trial did not help, Decide undoes the
-  // change, and starts no other trial for a number of windows. This number doubles with each failed
-  // trial. If the queues were full at every batch of several consecutive windows, Decide removes a
-  // thread.
+  // the waits come in bursts, the trial loads more batches ahead. Otherwise, the trial adds
+  // threads. The next window shows whether the trial helped. After a trial that did not help,
+  // Decide undoes the change and starts no trial for a number of windows. This number doubles with
+  // each failed trial. If the queues were full at every batch of several consecutive windows,
+  // Decide removes a thread.
   std::string Decide(const LoaderWindow& window);
 
   // Lowers the prefetch so that batches of `batch_bytes` bytes stay within LoaderLimits::bytes.
-  // Called for each batch that is larger than all earlier ones. Without these calls, a large number
-  // of threads that the job fixes could exceed the limit before the first window ends. Returns the
-  // reason or "", as Decide does.
+  // Called for each batch that is larger than all batches before it. Without these calls, a job
+  // that fixes a large number of threads could exceed the limit before the first window ends.
+  // Returns the reason for a change, or "", as Decide does.
   std::string Fit(int64_t batch_bytes);
 
   static constexpr double kStarved = 0.03;
@@ -65,7 +65,7 @@ class LoaderTuner {
  private:
   struct Trial {
     LoaderSetting before;
-    double seconds, wait;  // The mean seconds for one batch before the trial.
+    double seconds, wait;  // Mean times for one batch before the trial, in seconds.
   };
   int MostThreads() const;
   int MostPrefetch(int64_t batch_bytes) const;
@@ -76,13 +76,13 @@ class LoaderTuner {
   const LoaderLimits limits_;
   LoaderSetting setting_;
   std::optional<Trial> trial_;
-  // hold_ is the number of windows before the next trial may start. patience_ is the value of hold_
-  // after the next failed trial.
+  // hold_ is the number of windows that must pass before the next trial. patience_ is the value
+  // that hold_ gets if the next trial fails.
   int hold_ = 0, patience_ = 1;
   // idle_ counts consecutive windows in which the queues were full at every batch. When idle_
   // reaches idle_needed_, Decide removes a thread.
   int idle_ = 0, idle_needed_ = 4;
-  // If the last decision removed a thread, the number of threads before that decision.
+  // If Decide's last change removed a thread, the number of threads before this change.
   std::optional<int> shrunk_from_;
 };
 

@@ -1,5 +1,5 @@
-// A permutation of [0, size), as a function of (seed, salt, epoch). It needs no table of all
-// elements and is cheap to construct.
+// A permutation of [0, size), as a function of (seed, salt, epoch). The permutation is cheap to
+// construct, and needs no table of all elements.
 #pragma once
 
 #include <array>
@@ -8,9 +8,9 @@
 namespace muster::data {
 
 // Up to 32 elements are permuted by a Fisher-Yates shuffle. A larger number of elements is permuted
-// by an alternating Feistel network over Z_a x Z_b, where a * b is just above `size`. A result
-// outside [0, size) is permuted again until it is inside (J. Black, P. Rogaway: Ciphers with
-// Arbitrary Finite Domains, 2002). Immutable. REQUIRES: size >= 0.
+// by an alternating Feistel network over Z_a x Z_b, where a * b is just above `size`. If a result
+// is outside [0, size), the network is applied again, until the result is inside (J. Black, P.
+// Rogaway: Ciphers with Arbitrary Finite Domains, 2002). Immutable. REQUIRES: size >= 0.
 class Permutation {
  public:
   Permutation(int64_t size, uint64_t seed, uint64_t salt, int64_t epoch);

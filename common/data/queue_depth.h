@@ -1,5 +1,5 @@
-// The number of batches that input pipelines have ready, for monitoring. Monitoring reads the
-// number without a lock.
+// The number of batches that input pipelines have ready. Monitoring reads this number without a
+// lock.
 #pragma once
 
 #include <atomic>
@@ -11,15 +11,15 @@ namespace muster::data {
 
 // Sums over the pipelines of one dataset in this process. Thread-safe.
 struct QueueDepth {
-  // The number of batches that are loaded, and that no replica has taken.
+  // The number of batches that are loaded but not yet taken by a replica.
   std::atomic<int64_t> ready = 0;
   // The largest possible number of batches that are loading or ready. 0: the pipelines have no
   // queue.
   std::atomic<int64_t> capacity = 0;
 };
 
-// The contribution of one pipeline to the sums. The destructor subtracts the contribution from the
-// sums. Not thread-safe.
+// The contribution of one pipeline to the sums of a QueueDepth. The destructor subtracts the
+// contribution. Not thread-safe.
 class QueuePart {
  public:
   // If `depth` is null, nothing is counted.

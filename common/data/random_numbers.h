@@ -1,5 +1,5 @@
 // Random numbers for one example, as a function of (seed, epoch, index) and a salt. Each use of
-// random numbers has another salt. Internal to common/data. tests/reference/transforms_test.py has
+// random numbers has its own salt. Internal to common/data. tests/reference/transforms_test.py has
 // the same function in Python.
 #pragma once
 

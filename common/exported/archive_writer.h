@@ -8,11 +8,11 @@
 
 namespace muster::exported {
 
-// Copies the file of `archive` to `output`, with the values in `weights` as parameters and buffers.
-// The keys of `weights` are the names in `archive.weights`. All other members of the zip file are
-// copied unchanged. `output` is written under a temporary name and then renamed. Returns a
-// ConfigurationError if a weight is missing or has another shape or type, or if `output` cannot be
-// written.
+// Copies the file of `archive` to `output`, and replaces the parameters and buffers with the values
+// in `weights`. The keys of `weights` are the names in `archive.weights`. All other members of the
+// zip file are copied unchanged. `output` is written under a temporary name and then renamed.
+// Returns a ConfigurationError if a weight is missing or has another shape or type, or if `output`
+// cannot be written.
 absl::Status WriteTrained(const Archive& archive, const std::map<std::string, at::Tensor>& weights,
                           const std::string& output);
 

@@ -11,7 +11,7 @@ namespace muster::exported {
 
 // Writes the file `output`. `program` is the job's "program", which names the exported file. If
 // `program` is null, uses the "program" of the job in the checkpoint. Returns a ConfigurationError
-// if that program is not an exported program.
+// if the used "program" is not an exported program.
 absl::Status ExportCheckpoint(const checkpoint::Snapshot& snapshot, Json program,
                               const std::string& output);
 

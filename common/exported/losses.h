@@ -14,10 +14,10 @@ namespace muster::exported {
 
 struct Loss {
   // Computes the losses of one batch. If Weights(target) is defined, the result has the shape of
-  // `target`: one loss for each class number. Otherwise the result has the shape [batch]. Throws
-  // c10::Error if the shapes of `output` and `target` do not match.
+  // `target`: one loss for each class number in `target`. Otherwise the result has the shape
+  // [batch]. Throws c10::Error if the shapes of `output` and `target` do not match.
   std::function<at::Tensor(const at::Tensor& output, const at::Tensor& target)> values;
-  // A class number that counts neither in the loss nor in metrics, such as the class number of
+  // A class number that the loss and the metrics ignore. An example is the class number of
   // padding.
   std::optional<int64_t> ignore_index;
   int64_t class_dim = -1;  // The dimension of the classes in the output.
@@ -28,9 +28,9 @@ struct Loss {
   at::Tensor Weights(const at::Tensor& target) const;
 };
 
-// Makes the loss that `json` describes: its name, or an object with "name" and the keys of that
-// loss (docs/exported.md). `place` is the dotted job key of `json`, for messages. For
-// cross_entropy, the key "class_dim" gives the dimension of the classes, -1 by default. The other
+// Makes the loss that `json` describes. `json` is the loss's name, or an object with "name" and the
+// keys of the loss (docs/exported.md). `place` is the dotted job key of `json`, for messages. For
+// cross_entropy, the key "class_dim" gives the dimension of the classes, -1 by default. All other
 // losses accept outputs of shape [batch, 1] with targets of shape [batch].
 absl::StatusOr<Loss> MakeLoss(const Json& json, const std::string& place);
 

@@ -15,15 +15,15 @@ struct NamedMetricSpec {
   std::string name;  // The name in TensorBoard and result.json.
   std::shared_ptr<const Metric> metric;
   bool takes_target = true;  // False if the metric uses only the output.
-  // True if the metric takes scores of shape [..., classes] and labels of shape [...]. Each label
-  // is an example of the metric.
+  // True if the metric takes scores of shape [..., classes] and labels of shape [...]. The metric
+  // counts each label as an example.
   bool classes = false;
 };
 
-// Makes the metric that `json` describes: its name, or an object with "name", the optional key "as"
-// (the displayed name) and the keys of the metric (docs/exported.md). `place` is the dotted job key
-// of `json`, for messages. `logits` is true if the outputs are logits of binary decisions. In that
-// case the default threshold is 0 instead of 0.5, and "auc" applies the sigmoid.
+// Makes the metric that `json` describes. `json` is the metric's name, or an object with "name",
+// the optional key "as" (the displayed name) and the keys of the metric (docs/exported.md). `place`
+// is the dotted job key of `json`, for messages. If the outputs are logits of binary decisions,
+// `logits` is true. The default threshold is then 0 instead of 0.5, and "auc" applies the sigmoid.
 absl::StatusOr<NamedMetricSpec> MakeNamedMetric(const Json& json, const std::string& place,
                                                 bool logits);
 

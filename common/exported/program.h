@@ -11,8 +11,8 @@ namespace muster::exported {
 // Returns true if `program`, the job's "program", is an object with the key "exported".
 bool IsExported(const Json& program);
 
-// Reads the file, compiles its graph, and checks loss and metrics. The caller thus learns of errors
-// before training starts. Each program that the factory makes has its own copy of the weights.
+// Reads the file, compiles its graph, and checks loss and metrics, so that the caller gets these
+// errors before training. Each program that the factory makes has its own copy of the weights.
 absl::StatusOr<ProgramFactory> MakeExportedProgram(const Json& program);
 
 }  // namespace muster::exported

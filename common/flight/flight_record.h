@@ -1,7 +1,7 @@
-// The file format of flight records. A flight record is the content of a process's FlightRecorder:
-// its last events. A process writes a record when a generation or the job fails. A generation is a
-// period of training with fixed members. The file is a JSON object with one event per line, so that
-// grep can search the file.
+// The file format of flight records. A flight record has the last events of a process, from the
+// process's FlightRecorder. A process writes a record when a generation or the job fails. A
+// generation is a period of training with fixed members. The file is a JSON object with one event
+// per line, so that grep can search the file.
 #pragma once
 
 #include <cstdint>
@@ -25,9 +25,9 @@ struct FlightHeader {
   std::string reason;                // Why the generation ended.
 };
 
-// A FlightEvent as read from a file. Fields that the file lacks have their default values.
+// A FlightEvent as read from a file. Fields that are missing in the file have their default values.
 struct RecordedEvent {
-  // Seconds by the host's monotonic clock. Comparable only within one record.
+  // By the host's monotonic clock, in seconds. Comparable only within one record.
   double monotonic = 0;
   double wall = 0;  // Seconds since the epoch, by the host's wall clock.
   FlightKind kind = FlightKind::kPhase;
@@ -45,7 +45,7 @@ struct FlightRecord {
   FlightHeader header;
   // The time at which the record was written, as in RecordedEvent.
   double written_monotonic = 0, written_wall = 0;
-  uint64_t lost_events = 0;           // The number of events that newer ones have overwritten.
+  uint64_t lost_events = 0;           // The number of events that were overwritten by newer events.
   std::vector<RecordedEvent> events;  // The oldest event is first.
 };
 

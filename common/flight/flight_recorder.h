@@ -2,8 +2,8 @@
 // generation. A generation is a period of training with fixed members. After a failure, the process
 // writes the events to a file (flight_record.h).
 //
-// Phases and collective operations are frequent. All other events are rare and have a ring buffer
-// of their own, so frequent events do not overwrite them.
+// Phases and collective operations are frequent. All other events are rare. Rare events have their
+// own ring buffer, so that frequent events do not overwrite rare events.
 //
 // All methods are thread-safe. Recording takes no lock, allocates no memory and never waits. If
 // another thread is still writing to the same slot of the ring buffer, the new event is dropped.
@@ -25,7 +25,7 @@ namespace muster {
 enum class FlightKind : uint8_t {
   kPhase = 0,         // The phase or step changed.
   kCollectiveStart,   // A replica of this process entered a collective operation.
-  kCollectiveEnd,     // The operation is complete.
+  kCollectiveEnd,     // The operation has completed.
   kCollectiveFailed,  // FlightEvent::detail is the reason.
   kForming,           // The members began to connect for a generation. detail: the members.
   kFormed,            // This process has connected its communicators. detail: the transport.
@@ -77,7 +77,7 @@ class FlightRecorder {
   explicit FlightRecorder(size_t capacity = 1000, size_t rare_capacity = 64);
 
   void EnterPhase(Phase phase, int64_t step);
-  // Sets the generation of later events, and records kForming with `members` as detail.
+  // Sets the generation of all following events, and records kForming with `members` as detail.
   void EnterGeneration(uint64_t generation, std::string_view members);
   void Note(FlightKind kind, std::string_view detail = {});
   void Starts(const CollectiveCall& call) { Collective(FlightKind::kCollectiveStart, call, {}); }
@@ -88,7 +88,7 @@ class FlightRecorder {
 
   // Returns the events, oldest first.
   std::vector<FlightEvent> Events() const;
-  // Returns the number of all recorded events, including overwritten ones.
+  // Returns the number of all recorded events, including overwritten events.
   uint64_t recorded() const {
     return often_.next.load(std::memory_order_relaxed) + rare_.next.load(std::memory_order_relaxed);
   }

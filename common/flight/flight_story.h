@@ -4,10 +4,10 @@
 // and why the generation ended. Pure functions.
 //
 // The clocks of hosts differ. BuildFlightStory therefore subtracts a clock offset from the times of
-// each record. All ranks complete a collective operation at nearly the same time. The offset of a
-// record is the median of the differences between its completion times and those of the reference
-// record. The reference record is that of the lowest rank. Records of the reference record's host
-// have the offset 0.
+// each record. The reference record is the record of the lowest rank. All ranks complete a
+// collective operation at nearly the same time. The offset is the median of (completion time in the
+// record - completion time in the reference record) over the operations in both records. Records of
+// the reference record's host have the offset 0.
 #pragma once
 
 #include <optional>
@@ -21,12 +21,12 @@ namespace muster {
 
 struct FlightQuestion {
   std::vector<FlightRecord> records;  // The records of one generation.
-  // The records of the first later generation that has records. They show which tasks came back.
-  // May be empty.
+  // The records of the next generation that has records. They show the tasks that came back. May be
+  // empty.
   std::vector<FlightRecord> later;
 };
 
-// What the record of one task says. Times are in seconds since the epoch, after the subtraction of
+// The content of one task's record. Times are in seconds since the epoch, after the subtraction of
 // the clock offset.
 struct FlightPart {
   std::string task, host;
@@ -36,8 +36,8 @@ struct FlightPart {
   int shared_operations = 0;
   // The sequence number of the last operation that all replicas of the task completed.
   uint64_t completed = 0;
-  // The fields `entered` to `completed_next` describe the next operation: the operation after
-  // FlightStory::last_completed.
+  // The fields from `entered` to `completed_next` describe the next operation. This is the
+  // operation after FlightStory::last_completed.
   bool entered = false;         // True if the task entered the next operation.
   double entered_at = 0;        // The time at which the task entered the next operation.
   std::string operation;        // The next operation as the task called it.
@@ -47,7 +47,7 @@ struct FlightPart {
   int64_t step = 0;
   Phase phase = Phase::kStarting;
   // phase_since is the start of `phase`. `end` is the time at which the task learned that the
-  // generation has ended.
+  // generation had ended.
   double phase_since = 0, end = 0;
   uint64_t lost_events = 0;
 };
@@ -66,13 +66,13 @@ struct FlightStory {
   std::vector<FlightPart> parts;  // One for each record, in the order of ranks.
   // The sequence number of the last operation that all tasks with a record completed. 0: none.
   uint64_t last_completed = 0;
-  // The operation with the number last_completed. "" if no record contains its end.
+  // The text of the operation with the number last_completed. "" if no record has its end.
   std::string last_operation;
   int64_t last_step = 0;  // The step of last_operation.
   double last_at = 0;     // The time at which the last task completed last_operation.
   bool next = false;      // True if at least one task entered the next operation.
-  bool diverged = false;  // True if tasks called different operations as the next one.
-  // The events other than phases and successful operations, in the order of time.
+  bool diverged = false;  // True if the next operation differs between tasks.
+  // In order of time. kPhase, kForming, kStarted, kCollectiveStart and kCollectiveEnd have no note.
   std::vector<FlightNote> notes;
   double started_at = 0;  // 0 if the records do not contain the start of the generation.
   double ended_at = 0;    // The time at which the first task learned that the generation ended.

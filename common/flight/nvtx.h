@@ -8,7 +8,7 @@ namespace muster::nvtx {
 bool Available();
 // Begins a range.
 void Push(const char* name);
-// Ends the range that the calling thread began last.
+// Ends the calling thread's innermost range.
 void Pop();
 
 }  // namespace muster::nvtx

@@ -3,10 +3,10 @@
 // loads from memory and takes no lock.
 //
 // A SpanThread binds the calling thread to a recorder and to a lane. A lane is a row of the trace.
-// Spans of unbound threads are not recorded. When a bound thread starts another thread, it passes
-// SpanThread::Recorder() to the new one. Functions therefore need no argument for the recorder.
+// Spans of unbound threads are not recorded. A bound thread that starts a new thread passes
+// SpanThread::Recorder() to the new thread. Functions therefore need no argument for the recorder.
 //
-// SpanRecorder is thread-safe. A SpanThread, Span or SpanLabel is used by one thread.
+// SpanRecorder is thread-safe. Only one thread may use a SpanThread, Span or SpanLabel.
 #pragma once
 
 #include <atomic>
@@ -32,16 +32,16 @@ struct SpanEvent {
   int64_t step = 0;        // The training step at the start of the span. 0: before the first step.
   int64_t bytes = 0;       // The number of bytes that an operation transfers. 0: unknown.
   uint64_t sequence = 0;   // CollectiveCall::sequence. 0: no collective operation.
-  int32_t index = -1;      // A number shown with the name, such as that of a bucket. -1: none.
-  bool truncated = false;  // True if the span was open when the recording stopped, at `end`.
+  int32_t index = -1;      // A number shown with the name, such as a bucket's number. -1: none.
+  bool truncated = false;  // True if the span was open at `end`, when the recording stopped.
 };
 
-// The spans of a window, which is a range of training steps. Ordered by end time. Spans that were
-// open when the recording stopped are the last.
+// The spans of a window, which is a range of training steps. The spans are ordered by end time. The
+// last spans are the spans that were open when the recording stopped.
 struct SpanRecord {
   std::vector<std::string> lanes;
   std::vector<SpanEvent> spans;
-  uint64_t lost_spans = 0;                // The number of old spans discarded for newer ones.
+  uint64_t lost_spans = 0;                // The number of old spans that newer spans replaced.
   int64_t first_step = 0, last_step = 0;  // 0 if no step of the window began.
 };
 
@@ -55,11 +55,11 @@ class SpanRecorder {
   void Start();
   // Sets the window to the steps `first_step` to `last_step`. REQUIRES: recording().
   void SetSteps(int64_t first_step, int64_t last_step);
-  // Sets the window to the first `count` steps that begin after Start. Used for workers of a
-  // parameter-server job, whose steps have no common numbers.
+  // Sets the window to the first `count` steps that begin after Start. For the workers of a
+  // parameter-server job, which count their steps separately.
   void SetCount(int64_t count);
-  // Blocks until the window is over: the first step after the window has begun. Returns earlier at
-  // the time `until`, or when Wake is called.
+  // Blocks until the first step after the window has begun. Returns earlier at the time `until`, or
+  // when Wake is called.
   void WaitDone(MonotonicTime until);
   void Wake();
   // Stops recording and returns the spans of the window. If no step began since Start, returns all
@@ -72,7 +72,7 @@ class SpanRecorder {
   // Returns the index of the lane with this name. Adds the lane if it is new.
   int Lane(const std::string& name);
   // Announces a span that begins, so that Stop returns the span even if it is still open. Ignores
-  // `event.end`. Returns a number for Add. Returns 0 if recording() is false.
+  // `event.end`. Returns a number for Add, or 0 if recording() is false.
   uint64_t Open(SpanEvent event);
   // Adds a span that has ended, and sets its field `step`. `opened` is the result of Open for this
   // span, or 0. Has no effect if recording() is false.
@@ -87,7 +87,7 @@ class SpanRecorder {
   // window.
   std::pair<size_t, size_t> WindowLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool IsDoneLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Returns the step in progress at the time `at`, or 0 if no step had begun.
+  // Returns the step in progress at the time `at`. Returns 0 if no step had begun.
   int64_t StepAtLocked(MonotonicTime at) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   std::atomic<bool> recording_ = false;
@@ -124,16 +124,16 @@ class SpanThread {
   int outer_lane_;
 };
 
-// Gives a name and an index to the collective operations that the calling thread starts while the
-// SpanLabel exists. An example is "reduce bucket" with the number of the bucket.
+// Gives a name and an index to each collective operation that the calling thread starts while the
+// SpanLabel exists. An example is the name "reduce bucket" with the number of the bucket.
 class SpanLabel {
  public:
   SpanLabel(const char* name, int32_t index);
   ~SpanLabel();
   SpanLabel(const SpanLabel&) = delete;
   SpanLabel& operator=(const SpanLabel&) = delete;
-  // Name and Index return those of the calling thread's label. Without a label, they return null
-  // and -1.
+  // Return the name and the index of the calling thread's label. Return null and -1 if the thread
+  // has no label.
   static const char* Name();
   static int32_t Index();
 };
@@ -158,11 +158,11 @@ class Span {
 
 // Records a span of the calling thread that began at `begin` and ends now.
 void AddSpan(const char* name, MonotonicTime begin, int32_t index = -1, int64_t bytes = 0);
-// Calls EnterStep of the calling thread's recorder, if it has one.
+// Calls EnterStep of the calling thread's recorder, if the thread has a recorder.
 void EnterSpanStep(int64_t step);
 
-// Makes each later Span an NVTX range as well, for NVIDIA's profilers. Has no effect in a build
-// without CUDA. Called once, before threads are started.
+// Makes each later Span also an NVTX range for NVIDIA's profilers. Has no effect in a build without
+// CUDA. Called once, before threads are started.
 void UseNvtx();
 
 }  // namespace muster

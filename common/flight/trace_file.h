@@ -1,5 +1,5 @@
 // The file of `muster trace`, in Chrome's trace event format. Perfetto (ui.perfetto.dev) and
-// chrome://tracing open the file. Each task is a process in the file. Each lane (spans.h) is a
+// chrome://tracing open the file. In the file, each task is a process, and each lane (spans.h) is a
 // thread.
 #pragma once
 
@@ -44,8 +44,8 @@ struct TraceDescription {
   std::vector<std::string> missing;  // One sentence for each task that delivered no spans.
 };
 
-// Names in model_dir/trace: the files of traces, a request to the chief for a trace, and the
-// chief's answer.
+// Names in model_dir/trace: the folder, the prefix of trace files, the request to the chief for a
+// trace, and the prefix of the chief's answer.
 inline constexpr char kTraceFolder[] = "trace";
 inline constexpr char kTracePrefix[] = "step-";
 inline constexpr char kTraceRequestFile[] = "request.json";
@@ -53,8 +53,8 @@ inline constexpr char kTraceAnswerPrefix[] = "answer-";
 std::string TraceFile(int64_t first_step);           // "step-00000012.json"
 std::string TraceAnswerFile(const std::string& id);  // "answer-ID.json"
 // Returns the time of the last write to a file. Returns the earliest representable time if the
-// file's time is unknown. Traces are ordered by this time. The step gives no order, because a
-// restarted run may repeat earlier steps.
+// file's time is unknown. Traces are ordered by this time, not by their steps, because a restarted
+// run may repeat steps.
 std::filesystem::file_time_type WrittenAt(const std::string& path);
 
 // Returns an identifier of this process's monotonic clock: the host's boot id and the time
@@ -62,8 +62,8 @@ std::filesystem::file_time_type WrittenAt(const std::string& path);
 std::string ClockOfThisProcess();
 
 // Returns the text of the file. Viewers show the tasks in the order of `tasks`. The earliest span
-// begins at time 0. In the format, two spans of a thread either nest or do not overlap. A lane with
-// other overlaps becomes several threads of the same name.
+// begins at time 0. In the format, two spans of a thread nest or do not overlap. A lane with other
+// overlaps becomes several threads with the same name.
 std::string TraceText(const std::vector<TracedTask>& tasks, const TraceDescription& description);
 
 }  // namespace muster

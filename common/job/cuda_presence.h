@@ -1,4 +1,4 @@
-// Functions that need to know whether this host has CUDA devices. They do not use LibTorch.
+// Functions that find out whether this host has CUDA devices. They do not use LibTorch.
 #pragma once
 
 #include <string>
@@ -16,7 +16,7 @@ struct CudaPresence {
   const char* visible = nullptr;  // The variable CUDA_VISIBLE_DEVICES. Null: not set.
 };
 // Called if the job's "devices" is "auto". Returns an error if this host has an NVIDIA driver but
-// CUDA finds no device. Without this error, the job would run on the CPU. Returns OK if
+// CUDA finds no device, because the job would otherwise run on the CPU. Returns OK if
 // CUDA_VISIBLE_DEVICES hides all devices.
 absl::Status CheckFallback(const CudaPresence& presence);
 // Returns the driver version in `text`, the content of /proc/driver/nvidia/version. Returns "" if
@@ -29,8 +29,8 @@ std::string DriverVersionHere();
 // `of_job` is the job's timeouts.formation. Returns 120 s if `cuda` is true and `of_job` is the
 // default, 20 s. Otherwise returns `of_job`.
 Duration FormationTimeout(Duration of_job, bool cuda);
-// Returns whether this job may train on CUDA devices. `devices` is the job's "devices". Does not
-// call CUDA.
+// Returns true if a job with this "devices" may train on CUDA devices of this host. Does not call
+// CUDA.
 bool MayUseCuda(const std::string& devices);
 
 // Makes NCCL use the network interface `interface`, the job's collective.interface. Has no effect
@@ -38,8 +38,8 @@ bool MayUseCuda(const std::string& devices);
 // the first call of NCCL and before other threads start.
 void UseInterface(const std::string& interface);
 
-// Returns whether the device file of NVIDIA's driver, /dev/nvidiactl, exists. The folder
-// /proc/driver/nvidia is no evidence, because it exists in containers without a GPU.
+// Returns whether the device file of NVIDIA's driver, /dev/nvidiactl, exists. Does not check the
+// folder /proc/driver/nvidia, because containers without a GPU also have this folder.
 bool HasCudaDriver();
 
 }  // namespace muster

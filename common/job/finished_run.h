@@ -10,14 +10,14 @@
 
 namespace muster {
 
-// Returns whether a job is finished after `steps` steps and `epochs` epochs.
+// Returns whether `job` is finished after `steps` steps and `epochs` epochs.
 bool TrainedToItsEnd(const Job& job, int64_t steps, int64_t epochs);
 // Returns whether `job` trains for more steps or epochs than `before`.
 bool TrainsFurther(const Job& job, const Job& before);
 
 // Returns a sentence for the log if this job was trained to its end, according to the files in
-// job.model_dir. Otherwise returns "". Returns "" if a file cannot be read or job.restore is
-// "never".
+// job.model_dir. Otherwise returns "". Also returns "" if a file cannot be read, or if job.restore
+// is "never".
 std::string FinishedRun(const Job& job);
 
 }  // namespace muster

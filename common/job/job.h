@@ -31,20 +31,20 @@ inline constexpr std::string_view kLossReductionNames[] = {"global", "nominal", 
 enum class Precision { kFloat32, kBFloat16, kFloat16 };
 inline constexpr std::string_view kPrecisionNames[] = {"float32", "bfloat16", "float16"};
 
-// Says when the chief saves checkpoints. In addition to these intervals, the chief saves a
-// checkpoint at the end of the job, and when a signal stops the job.
+// Options for saving checkpoints. In addition to the intervals, the chief saves a checkpoint at the
+// end of the job, and when a signal stops the job.
 struct CheckpointOptions {
   // The intervals between checkpoints. If neither is set, the interval is one epoch.
   std::optional<int64_t> every_steps, every_epochs;
-  int keep = 3;  // The number of newest checkpoints to keep. The best one is kept in addition.
-  // The metric that selects the best checkpoint. The evaluator computes its values. Without an
-  // evaluator, they come from validation.
+  int keep = 3;  // The number of newest checkpoints to keep, in addition to the best checkpoint.
+  // The metric that selects the best checkpoint. The values of the metric come from the evaluator.
+  // Without an evaluator, they come from validation.
   std::string best = "loss";
-  // min | max | auto. auto: min if the name of the metric is that of a loss or error, otherwise
+  // min | max | auto. auto: min if the metric's name is the name of a loss or an error, otherwise
   // max.
   std::string best_mode = "auto";
   // If true, the values of `best` come from the epoch's training metrics. ApplyCallbacks sets this
-  // if a model_checkpoint callback monitors a metric whose name does not begin with "val_".
+  // to true if a model_checkpoint callback monitors a metric whose name does not begin with "val_".
   bool best_of_training = false;
 };
 
@@ -54,7 +54,7 @@ struct SummaryOptions {
 };
 
 struct EvaluateOptions {
-  // The batch size of a replica in validation and test. Absent: as in a micro-batch of training.
+  // The batch size of a replica in validation and test. Absent: the micro-batch size of training.
   std::optional<int64_t> batch_size;
 };
 
@@ -68,15 +68,15 @@ struct CollectiveOptions {
   int64_t first_bucket_bytes = 1 << 20;
 };
 
-// Options of elastic training. An elastic job continues with fewer members after a loss, and admits
-// new members whenever they come.
+// Options of elastic training. An elastic job continues with fewer members after a member is lost,
+// and admits new members at any time.
 struct ElasticOptions {
   // The minimum number of members, including the chief. Absent: the job is not elastic, and waits
-  // until each lost member is replaced.
+  // for the replacement of each lost member.
   std::optional<int64_t> min_workers;
   // How long training waits for a missing member before it continues without that member.
   Duration grace = std::chrono::seconds(30);
-  // The number of members that do not train. Each of them waits until it replaces a lost member.
+  // The number of spare members. A spare member does not train until it replaces a lost member.
   int64_t spares = 0;
 };
 
@@ -96,17 +96,17 @@ struct Timeouts {
   // From the last step until all members have acknowledged the end of the job.
   Duration end = std::chrono::seconds(30);
   Duration bind = std::chrono::seconds(10);  // Until a port that was in use is free.
-  // The time of a member in one phase. The job keys are "timeouts.phase.<name>". By default,
-  // phase[data] + phase[forward] is at most `collective`. The chief therefore finds a member that
-  // hangs in data or forward before the collective operations of the other members time out.
+  // The time that a member spends in one phase. The job keys are "timeouts.phase.<name>". By
+  // default, phase[data] + phase[forward] is at most `collective`. The chief therefore detects a
+  // member that hangs in data or forward before the other members' collective operations time out.
   Duration phase[kNumPhases];
   Timeouts();
 };
 
-// Paths of PEM files that identify a task. They replace the run key. "{type}" and "{index}" in a
-// path stand for the task's type and index.
+// Paths of PEM files that identify a task. The files replace the run key. "{type}" and "{index}" in
+// a path stand for the task's type and index.
 struct TlsOptions {
-  // Accepted for old job files. TLS is on if `certificate` is set, whatever this value is. If
+  // Accepted for old job files. TLS is on if `certificate` is set, even if `enabled` is false. If
   // `enabled` is true, all three paths are required.
   bool enabled = false;
   std::string certificate, key, authority;
@@ -115,7 +115,7 @@ struct TlsOptions {
 struct SecurityOptions {
   std::string key_file;   // The path of the run key (common/security/run_key.h).
   bool insecure = false;  // If true, tasks do not authenticate each other.
-  // Which users may read the files in model_dir: private | group | umask
+  // The users who may read the files in model_dir: private | group | umask
   // (common/base/files/created_files.h).
   std::string file_mode = "private";
 };
@@ -124,8 +124,8 @@ struct SecurityOptions {
 struct StatusOptions {
   // The port of the chief's status page. 0: none.
   int64_t port = 0;
-  // The port of /metrics of the first task on a host. The next tasks on the host, in the order of
-  // the cluster, have the next ports. 0: none.
+  // The port of /metrics for the first task on a host. The following tasks on the host, in the
+  // order of the cluster, have the following ports. 0: none.
   int64_t metrics_port = 0;
   // The address on which both servers listen: "127.0.0.1", "0.0.0.0" or "::".
   std::string address = "127.0.0.1";
@@ -138,16 +138,16 @@ struct Job {
   Json program_args = Json::object();
   // The folder against which relative paths in `data` and `load` are resolved (PathFrom in
   // base/files/files.h). May differ between hosts. If the job file has no key "folder", LoadJob
-  // sets this to the absolute folder of the job file. Empty: the process's current folder.
+  // sets `folder` to the absolute folder of the job file. Empty: the process's current folder.
   std::string folder;
   Json data;  // See common/data/job/job_data.h. Null: the program's data.
-  std::optional<StrategyKind> strategy;  // Absent: StrategyFor chooses it from the cluster.
+  std::optional<StrategyKind> strategy;  // Absent: StrategyFor chooses a strategy for the cluster.
   std::optional<int64_t> global_batch_size, per_replica_batch_size;
   std::optional<int64_t> epochs, max_steps, steps_per_epoch;
   // The number of micro-batches into which a replica splits its part of the global batch.
   int64_t accumulate_steps = 1;
-  // Whether to drop the last batch of an epoch if it is short. Absent: the program decides.
-  // Programs keep the batch by default.
+  // Whether to drop an incomplete last batch of an epoch. Absent: the program decides. By default,
+  // programs keep the batch.
   std::optional<bool> drop_remainder;
   uint64_t seed = 42;
   std::string model_dir;         // Empty: the job writes no files.
@@ -162,8 +162,8 @@ struct Job {
   LossReduction loss_reduction = LossReduction::kGlobal;
   Json optimizer, learning_rate;  // Null: the program's default.
   // Options of embedding tables. The keys are names of tables, or "*" for all tables. The options
-  // (dtype, max_rows, max_bytes, eviction, admit_after, initializer) replace those that the program
-  // sets in EmbeddingOptions.
+  // are dtype, max_rows, max_bytes, eviction, admit_after and initializer. They replace the options
+  // that the program sets in EmbeddingOptions.
   Json embeddings = Json::object();
   CheckpointOptions checkpoint;
   SummaryOptions summary;
@@ -178,7 +178,7 @@ struct Job {
   StatusOptions status;
   // The digests of the files that the job names (PathDigest in base/files/files.h). The keys are
   // the dotted job keys that name the files. Each process computes its own digests. When a member
-  // joins, the chief compares the member's digests with its own, for the keys that both have.
+  // joins, the chief compares the digests of the keys that both the chief and the member have.
   // Digests in a job file are ignored.
   Json digests = Json::object();
 };
@@ -189,19 +189,19 @@ absl::StatusOr<Job> LoadJob(const std::string& path, const std::vector<std::stri
 absl::StatusOr<Job> JobFromJson(const Json& json);
 // Returns the whole job, including default values. JobFromJson(JobToJson(j)) equals j.
 Json JobToJson(const Job& job);
-// Returns the first dotted key in which two jobs differ, or "" if they are equal. The arguments are
-// results of JobToJson. The result is "digests.<key>" if the digests of that key's files differ.
+// Returns the first dotted key in which two jobs differ, or "" if the jobs are equal. The arguments
+// are results of JobToJson. If the digests of a key's files differ, the result is "digests.<key>".
 // Ignores keys that may differ between hosts: folder, devices, status, the paths of tls,
-// security.key_file, security.insecure, collective.interface, the paths of program files, and the
-// keys threads, prefetch and cache of data.
+// security.key_file, security.insecure, collective.interface, the paths of program files,
+// data.threads, data.prefetch, and the key "cache" of each split.
 std::string FirstDifference(const Json& job, const Json& other);
 // Like FirstDifference, but compares only the digests.
 std::string FirstDifferingFile(const Json& job, const Json& other);
 
-// Returns the job's strategy. Returns an error if the strategy does not suit the cluster. The
-// default depends on the cluster. It is parameter_server for a cluster with ps tasks,
-// multi_worker_mirrored for several members, and mirrored for one member. With one device, mirrored
-// is the same as one_device.
+// Returns the job's strategy. Returns an error if the strategy does not suit the cluster.
+// The default is parameter_server for a cluster with ps tasks, multi_worker_mirrored for
+// several members, and mirrored for one member. With one device, mirrored is the same as
+// one_device.
 absl::StatusOr<StrategyKind> StrategyFor(const Job& job, const ClusterConfig& cluster);
 
 }  // namespace muster

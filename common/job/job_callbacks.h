@@ -1,4 +1,4 @@
-// Handles the entries of the job's "callbacks" that configure the job itself.
+// Applies the entries of the job's "callbacks" that configure the job itself.
 #pragma once
 
 #include "common/job/job.h"
@@ -10,9 +10,9 @@ namespace muster {
 absl::Status CheckCallbackNames(const Json& callbacks);
 
 // Sets options of the job from the entries of job->callbacks. The keys of "tensorboard" set
-// job->summary, and those of "backup_and_restore" set job->checkpoint. Both features are always on,
-// even without these entries. The first "model_checkpoint" with a "monitor" sets the metric of the
-// best checkpoint. REQUIRES: CheckCallbackNames returned OK.
+// job->summary, and the keys of "backup_and_restore" set job->checkpoint. Summaries and checkpoints
+// are on even without these entries. The first "model_checkpoint" with a "monitor" sets the metric
+// of the best checkpoint. REQUIRES: CheckCallbackNames returned OK.
 absl::Status ApplyCallbacks(Job* job);
 
 }  // namespace muster

@@ -1,6 +1,6 @@
 // Checks of a job that was read from a file, and the --set option. CheckJob and ApplyOverride are
-// internal to common/job. The roles (chief, worker, ps) call the other functions when they know the
-// strategy and the cluster.
+// internal to common/job. The roles (chief, worker, ps) call the other functions as soon as they
+// know the strategy and the cluster.
 #pragma once
 
 #include <string>
@@ -13,8 +13,8 @@ namespace muster {
 
 struct Job;
 
-// Checks that values are in their ranges, and that no two keys exclude each other. The error names
-// the key, its value and the allowed values.
+// Checks that values are in their ranges, and that the job has no two keys that exclude each other.
+// The error names the key, its value and the allowed values.
 absl::Status CheckJob(const Job& job);
 // Returns an error if `deterministic` is set and job.strategy does not support it. REQUIRES:
 // job.strategy is resolved (StrategyFor).

@@ -1,5 +1,5 @@
-// Computes the digests of the data files that a job names. Tasks compare the digests to find out
-// whether all hosts have the same files.
+// Computes the digests of the data files that a job names. Tasks compare the digests to check that
+// all hosts have the same files.
 #pragma once
 
 #include "common/job/job.h"
@@ -7,7 +7,7 @@
 namespace muster {
 
 // Adds a digest to job->digests for each file that job->data names. Skips files that cannot be
-// read. The code that uses such a file reports the error.
+// read. The code that later uses such a file reports the error.
 void DigestFiles(Job* job);
 
 }  // namespace muster

@@ -1,5 +1,5 @@
-// Loads a job file. If the job file is invalid, loads only its security options. The task needs
-// these options to report the error to the chief.
+// Loads a job file. If the job file is invalid, loads only its security options. With these
+// options, the task can report the error to the chief.
 #pragma once
 
 #include <string>
@@ -10,8 +10,8 @@
 
 namespace muster {
 
-// Like LoadJob, with the result in `*job`. After an error, `*job` has those values of the keys
-// `security`, `tls` and `folder` that can be read, and default values for all other keys.
+// Like LoadJob, with the result in `*job`. After an error, `*job` has the readable values of
+// folder, security.key_file, security.insecure and the paths of tls, and default values otherwise.
 absl::Status LoadJobOrSecurity(const std::string& path, const std::vector<std::string>& overrides,
                                Job* job);
 

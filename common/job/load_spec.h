@@ -1,5 +1,5 @@
-// Describes the files with the initial weights of models. The job's "load" or a call of
-// builder.load in a program names them. Needs no LibTorch.
+// Describes the files with the initial weights of models. The files are named in the job's "load",
+// or by calls of builder.load in a program. Needs no LibTorch.
 #pragma once
 
 #include <map>
@@ -17,11 +17,11 @@ struct LoadSpec {
   // Job::folder.
   std::string path;
   bool strict = true;  // If true, the file and the model must have the same tensors.
-  // The keys are regular expressions (ECMAScript), and the values replace their matches in the
-  // names of tensors.
+  // The keys are regular expressions (ECMAScript). In the names of tensors, each match of a key is
+  // replaced by the value.
   std::map<std::string, std::string> rename;
   // Only tensors whose names begin with the prefix are used. The prefix is removed before `rename`
-  // applies.
+  // is applied.
   std::string prefix;
   std::string where;  // The job key or call that names these weights, for messages: "load.net".
 };
@@ -31,9 +31,9 @@ struct LoadSpec {
 absl::StatusOr<std::vector<LoadSpec>> ParseLoad(const Json& load);
 // Returns a ConfigurationError that names the first invalid regular expression.
 absl::Status CheckRename(const LoadSpec& spec);
-// Converts the name of a tensor in the file to its name in the model. Returns "" if `name` does not
-// begin with the prefix. Returns a ConfigurationError if `name` is too long or too complex for a
-// regular expression of `rename`.
+// Converts the name of a tensor in the file to the tensor's name in the model. Returns "" if `name`
+// does not begin with the prefix. Returns a ConfigurationError if `name` is too long or too complex
+// for a regular expression of `rename`.
 absl::StatusOr<std::string> NameInModel(const LoadSpec& spec, const std::string& name);
 
 }  // namespace muster

@@ -29,8 +29,8 @@ class ActionExecutor {
   ActionExecutor(const MemberOptions& options, uint64_t incarnation,
                  const std::shared_ptr<rpc::RenewableChannel>& channel, Callbacks callbacks);
 
-  // Carries out the action and returns true. Returns false for an action that the caller must carry
-  // out: Log, NotifyVerdict, NotifyStuck and NotifySilence.
+  // Carries out the action and returns true. Returns false for the actions that the caller must
+  // carry out: Log, NotifyVerdict, NotifyStuck and NotifySilence.
   bool Do(const MemberAction& action, const MemberState& state, PausingTime now);
   // Stops traces, delivers the flight records and ends the session, in this order. Callbacks may
   // still run until Close returns.
@@ -41,8 +41,8 @@ class ActionExecutor {
   MemberRecords& records() { return records_; }
 
  private:
-  // Adds this task's measurements to the report. Adds nothing in the 0.9 s after a report with
-  // measurements.
+  // Adds this task's measurements to the report. Adds nothing if less than 0.9 s have passed since
+  // the last report with measurements.
   void AddStats(proto::Report* report);
 
   // Starts the client that receives requests for traces. Called when the chief offers the first

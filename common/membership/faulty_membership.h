@@ -41,7 +41,7 @@ class FaultyMember {
   Faults* const faults_;
   transport::FaultyLinks links_;
   std::atomic<bool> drop_control_ = false;
-  // A time of Clock, in ticks since its epoch. 0: the session is not frozen.
+  // A time of Clock, in ticks since the clock's epoch. 0: the session is not frozen.
   std::atomic<Duration::rep> control_frozen_until_ = 0;
 };
 

@@ -1,5 +1,5 @@
-// Handles the start of a task whose chief may have ended already. An example is a Kubernetes pod
-// that replaces a lost worker after the job's final step. The pod would wait for the chief in vain.
+// Handles the start of a task whose chief may already have ended for good. An example is a
+// Kubernetes pod that replaces a lost worker after the job's final step.
 #pragma once
 
 #include <functional>
@@ -18,21 +18,21 @@ struct LateStart {
   Duration patience = std::chrono::minutes(2);
   // The limit of the whole wait: the job's timeouts.join.
   Duration join = std::chrono::minutes(10);
-  // The interval between looks at model_dir. At the first look, AwaitChief calls `finished`.
+  // The interval between checks of model_dir. At the first check, AwaitChief calls `finished`.
   Duration look = std::chrono::seconds(5);
-  // Returns a sentence if the run in model_dir is finished, and "" if not. Null: the job has no
-  // model_dir.
+  // Returns a sentence if the run in model_dir is finished. Otherwise returns "". Null: the job has
+  // no model_dir.
   std::function<std::string()> finished;
-  // Returns the time of the last write to owner.json, in any unit. Called at each look. Null: the
-  // job has no model_dir.
+  // Returns the time of the last write to owner.json, in any unit. Called at the start and at each
+  // check of model_dir. Null: the job has no model_dir.
   std::function<int64_t()> owner;
   std::function<bool()> give_up;  // Returns true after a stop request.
 };
 
 // Blocks while the chief's host refuses connections. Returns "" as soon as a connection is not
-// refused: a process listens, the name does not resolve, or the host does not answer. The task must
-// join as usual in these cases. Returns the sentence of `finished` if the run is finished. Returns
-// PeerLost when the time `patience` or the time `join` has passed. Returns Preempted if `give_up`
+// refused: a process listens, the name does not resolve, or the host does not answer. In these
+// cases, the task must join as usual. Returns the sentence of `finished` if the run is finished.
+// Returns PeerLost after the time `patience` or the time `join`. Returns Preempted if `give_up`
 // returns true.
 absl::StatusOr<std::string> AwaitChief(const LateStart& start);
 

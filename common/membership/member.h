@@ -55,7 +55,7 @@ struct MemberOptions {
   // other members continue. False: all members stop.
   bool may_leave = false;
   bool is_chief = false;  // True if this process runs the coordinator.
-  // The coordinator refuses a member whose cluster, job or versions differ from its own.
+  // The coordinator refuses a member whose cluster, job or versions differ from the coordinator's.
   std::string cluster_digest, cluster;
   std::string job;  // The job as JSON, with default values.
   std::map<std::string, std::string> versions;
@@ -73,19 +73,19 @@ struct MemberOptions {
   // Empty: the system's temporary folder.
   std::string flight_folder;
   // Makes the communicators of a generation: one for each replica (copy of the model on one device)
-  // of this process. Blocks. Returns early with an error if `aborted` returns true. In production
-  // this is FormationOver (worker/formation.h).
+  // of this process. Blocks. Returns early with an error if `aborted` returns true. Production code
+  // sets `form` to FormationOver (worker/formation.h).
   std::function<absl::StatusOr<std::vector<std::unique_ptr<collective::Communicator>>>(
       const collective::GroupSpec& spec, const std::vector<int>& replicas_per_rank,
       const std::function<bool()>& aborted)>
       form;
   // The Member's thread calls the next five functions. Each of them may be null.
   //
-  // Called once when this process has the verdict. main can then end a program that does not
-  // return.
+  // Called once, when this process has received the verdict. main can then end a program that does
+  // not return.
   std::function<void(const Verdict&)> on_verdict;
-  // Called before on_verdict if the job continues without this process. The coordinator offered
-  // this process a generation before, but refuses the process now. For example, the process made no
+  // Called before on_verdict if the job continues without this process. The coordinator has offered
+  // this process a generation before, but now refuses the process. For example, the process made no
   // progress. Even in this case, the chief's process must continue to run the coordinator.
   std::function<void(const Verdict&)> on_given_up;
   // Called when the chief has sent no message for MemberTimeouts::heartbeat. `pid` is the process
@@ -117,16 +117,16 @@ class Member : public Membership {
   // Returns the verdict. Returns nullopt while the job continues.
   virtual std::optional<Verdict> verdict() const = 0;
   // Called by a member without a training loop. Blocks until the generation that NextGeneration
-  // returned is over, or the job has ended. Returns Superseded if the generation is over. In that
-  // case, the caller must call NextGeneration again. Returns OK if the job is done, and the verdict
-  // as an error if the job failed.
+  // returned is over, or the job has ended. Returns OK if the job has succeeded, and the verdict as
+  // an error if the job has failed. Otherwise the generation is over: returns Superseded, and the
+  // caller must call NextGeneration again.
   virtual absl::Status WaitOver() = 0;
   // Returns a random number that identifies this process.
   virtual uint64_t incarnation() const = 0;
   // Returns the last line that this process must print. `result` is the result of the training
-  // loop. If `result` is OK, the line is "". Otherwise, if the job has failed, it is the line of
-  // the verdict. Otherwise, if `result` is Preempted, it is the message of `result`. In all other
-  // cases, it is "ROOT CAUSE: <description of `result`>".
+  // loop. If `result` is OK, returns "". Otherwise, if the verdict is an error, returns the
+  // verdict's line. Otherwise, if `result` is Preempted, returns the message of `result`. In all
+  // other cases, returns "ROOT CAUSE: <description of `result`>".
   virtual std::string FinalLine(const absl::Status& result) const = 0;
 };
 
@@ -140,11 +140,11 @@ struct EarlyFailure {
   uint64_t incarnation = 0;  // Member::incarnation(). 0: the process never joined.
   rpc::ChannelOptions channel;
 };
-// Reports the failure to the chief, so that the verdict names the failure. While the chief cannot
-// be reached, retries until `timeout` has passed or `give_up` returns true, and then returns an
-// error. Returns OK if the chief has accepted the report. Returns Superseded with the chief's
-// reason if the chief has refused the report. In the case of a refusal, sets *try_again to true if
-// the job continues and waits for another process of this task.
+// Reports the failure to the chief, so that the verdict names the failure. If the chief cannot be
+// reached, retries until `timeout` has passed or `give_up` returns true, and then returns an error.
+// Returns OK if the chief has accepted the report. If the chief has refused the report, returns
+// Superseded with the chief's reason. After a refusal, *try_again is true if the job continues and
+// waits for another process of this task.
 absl::Status ReportFailureTo(const EarlyFailure& report, Duration timeout,
                              const std::function<bool()>& give_up = nullptr,
                              bool* try_again = nullptr);

@@ -12,15 +12,15 @@ namespace muster::membership {
 
 struct GroupPlan {
   collective::GroupSpec spec;
-  // All fields are set except run_id and replicas.
+  // PlanGroup sets all fields except run_id and replicas.
   Generation generation;
   std::vector<MemberDevices> held_devices;  // The devices of each member. Indexed by rank.
 };
-// Communicators record their operations in `recorder`.
+// The communicators record their operations in `recorder`.
 GroupPlan PlanGroup(const Roster& roster, const MemberOptions& options,
                     const std::shared_ptr<FlightRecorder>& recorder);
 
-// Says how the replicas of the model on this host use the host's cores.
+// How the replicas of the model on this host use the host's cores.
 struct CoreShare {
   int replicas_on_host = 1;
   // True if there is a core for each replica. Replicas may busy-wait in this case.

@@ -11,7 +11,7 @@
 namespace muster::membership {
 
 // Returns the event for a message of the coordinator. Returns nullopt if this version does not know
-// the kind of message.
+// the message's kind.
 std::optional<MemberEvent> EventOf(const proto::CoordinatorMessage& message);
 
 // Returns the first message of a session, the gRPC stream to the coordinator. `incarnation` is a
@@ -20,8 +20,8 @@ proto::Hello HelloOf(const MemberOptions& options, uint64_t incarnation, const M
 
 // Returns a heartbeat with the whole state of this process. `standing` is the position of this
 // process in the sequence of collective operations. `acknowledged` is true if this process has
-// received the verdict (how and why the job ended). The chief then no longer waits for this
-// process.
+// received the verdict (how and why the job ended) and has delivered its flight records. The chief
+// then no longer waits for this process.
 proto::Report ReportOf(const MemberState& state, PausingTime now,
                        const FlightRecorder::Position& standing, bool acknowledged);
 

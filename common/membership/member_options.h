@@ -17,9 +17,9 @@ rpc::ChannelOptions ChannelToChief(const ClusterConfig& cluster);
 // data_address, num_replicas, devices, versions, form and on_verdict. REQUIRES: the cluster has a
 // chief.
 MemberOptions MemberOptionsOf(const ClusterConfig& cluster, const Job& job);
-// Sets MemberOptions::on_chief_silent. The function reports a silent chief to the supervisor, the
-// process that starts tasks (common/process/supervisor.h). The supervisor may end the chief's
-// process and start another one.
+// Sets MemberOptions::on_chief_silent to a function that reports a silent chief to the supervisor.
+// The supervisor is the process that starts tasks (common/process/supervisor.h). The supervisor may
+// end the chief's process and start a new one.
 void ReportSilentChief(Supervisor* supervisor, MemberOptions* options);
 
 // Called before a task other than the chief joins. Blocks while the chief's host refuses
@@ -30,9 +30,9 @@ absl::StatusOr<bool> FinishedWithoutChief(const ClusterConfig& cluster, const Jo
                                           const std::function<bool()>& give_up);
 
 // Called by a process that fails before it has a Member. A process other than the chief reports the
-// failure to the chief. If the chief cannot be reached, retries for a limited time, or until
-// `give_up` returns true. Returns an error whose message is the line that this process must print
-// last.
+// failure to the chief. If the chief cannot be reached, FailEarly retries for a limited time, or
+// until `give_up` returns true. Returns an error whose message is the line that this process must
+// print last.
 absl::Status FailEarly(const ClusterConfig& cluster, const Job& job, const absl::Status& failure,
                        const std::function<bool()>& give_up);
 

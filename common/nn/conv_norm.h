@@ -1,5 +1,5 @@
 // The building block of the image classifiers: a convolution without bias, followed by a batch
-// normalisation. The initial weights are those of torchvision.
+// normalisation. The weights are initialized as in torchvision.
 #pragma once
 
 #include <torch/nn/modules/batchnorm.h>

@@ -3,8 +3,8 @@
 // optimizer. All replicas apply the same gradients in the same order, so their parameters stay
 // bit-identical.
 //
-// A slot is the state that the optimizer has for each parameter, such as a momentum. A group is a
-// set of parameters with hyperparameters of its own (optimizer_spec.h).
+// A slot is a part of the optimizer's state, such as a momentum, with one tensor for each
+// parameter. A group is a set of parameters with hyperparameters of its own (optimizer_spec.h).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -29,8 +29,8 @@ class Optimizer {
   // `gradients[i]` belongs to parameter i. A parameter whose gradient is undefined stays unchanged,
   // and so do its slots. May overwrite the gradients.
   virtual void Update(const std::vector<at::Tensor>& gradients, double learning_rate) = 0;
-  // Called when other code may have set the parameters. For example, this is the case before the
-  // first update of a generation (a period of training with fixed members), and after an action of
+  // Called when other code may have set the parameters. Examples are the start of a
+  // generation (a period of training with fixed members) and the end of an action of
   // Step::on_commit.
   virtual void Begin() {}
   // Returns true if all replicas of this process share one copy of the variables and slots
@@ -45,8 +45,8 @@ class Optimizer {
   // Returns the tensors of slot number `s`, one for each parameter.
   virtual const std::vector<at::Tensor>& slot(int s) const = 0;
   // Returns an optimizer with the same rule for another list of parameters of the same replica.
-  // `groups` is as in MakeOptimizer. For each parameter that this optimizer has too, the new
-  // optimizer copies the slots. The slots of all other parameters get initial values.
+  // `groups` is as in MakeOptimizer. The new optimizer copies the slots of each parameter that this
+  // optimizer also has. The slots of all other parameters get initial values.
   virtual absl::StatusOr<std::unique_ptr<Optimizer>> WithParameters(
       std::vector<at::Tensor> parameters, std::vector<int> groups) const = 0;
   // Returns text such as "adam(beta1=0.9, beta2=0.999, epsilon=1e-07)".

@@ -2,11 +2,11 @@
 // clipping. A rule is the formula of an update, such as Adam. Replicas (common/optim/optimizer.h)
 // and parameter servers (ps/) use this parser. Needs no LibTorch.
 //
-// The formulas are those of torch.optim, except FTRL and row-wise Adagrad. FTRL has the formula of
+// The formulas are as in torch.optim, except FTRL and row-wise Adagrad. FTRL has the formula of
 // Keras (McMahan et al. 2013, "Ad Click Prediction", with L2 shrinkage and a learning-rate power of
 // -0.5). If the learning rate is 0, as at the start of a warm-up, FTRL leaves the parameter and its
 // slots unchanged. Row-wise Adagrad has the formula of DLRM and FBGEMM (Naumov et al. 2019, "Deep
-// Learning Recommendation Model"). The default hyperparameters are those of Keras.
+// Learning Recommendation Model"). The default hyperparameters are the same as in Keras.
 #pragma once
 
 #include <string>
@@ -57,7 +57,7 @@ using RuleSpec =
 
 // A subset of the optimizer's parameters with its own hyperparameters.
 struct OptimizerGroup {
-  // Globs that match names of parameters. The names are those in checkpoints.
+  // Globs that match the names that the parameters have in checkpoints.
   std::vector<std::string> parameters;
   RuleSpec rule;  // The same kind of rule as OptimizerSpec::rule, with the same slots.
   double learning_rate_scale = 1;
@@ -84,8 +84,8 @@ const std::vector<std::string>& OptimizerNames();
 //   one of "clipvalue", "clipnorm" and "global_clipnorm"
 //   "groups": a list of objects {"parameters": a glob or a list of globs, "learning_rate_scale": 1,
 //   hyperparameters}
-// A group has the optimizer's hyperparameters, except those that the group sets. A group must not
-// set a hyperparameter to a value that changes which slots the rule has. The learning rate is a
+// A hyperparameter that a group does not set has the optimizer's value. A group must not set a
+// hyperparameter to a value that adds or removes a slot of the rule. The learning rate is a
 // separate key of the job. Returns a ConfigurationError for an unknown name or key. The error
 // suggests the most similar valid name or key.
 absl::StatusOr<OptimizerSpec> ParseOptimizer(const Json& json);
@@ -97,13 +97,13 @@ Json OptimizerOfGroup(const Json& json, int group);
 // Returns the group number of each parameter. `names` has all names of each parameter. A parameter
 // is in the first group with a glob that matches one of its names, or else in group 0. Sets
 // `matches` to the number of parameters that the globs of each group match. A parameter counts for
-// each group with a glob that matches, even if the parameter is in an earlier group.
+// each group with a glob that matches, even if the parameter is in another group.
 std::vector<int> AssignGroups(const OptimizerSpec& spec,
                               const std::vector<std::vector<std::string>>& names,
                               std::vector<int>* matches);
 
-// Returns Keras's default learning rate: 0.01 for sgd, 0.001 for all other rules. Used if neither
-// the program nor the job sets a learning rate.
+// Returns Keras's default learning rate: 0.01 for sgd, 0.001 for all other rules. The default
+// applies if neither the program nor the job sets a learning rate.
 double DefaultLearningRate(const Json& json);
 
 // Returns true if the rule works only for rows of embedding tables.
@@ -112,7 +112,7 @@ inline bool ForTablesAlone(const RuleSpec& rule) {
 }
 
 // Returns the names of the rule's slots, as in torch.optim, such as "momentum_buffer" or "exp_avg".
-// A slot is state that the optimizer has for each parameter. A slot has the parameter's shape.
+// A slot is a tensor of the optimizer's state for a parameter. A slot has the parameter's shape.
 // There are two exceptions: "step" is one number, and row-wise Adagrad has one number for each row.
 std::vector<std::string> SlotNames(const RuleSpec& rule);
 // Returns the initial value of all elements of a slot.
@@ -120,8 +120,8 @@ double InitialSlotValue(const RuleSpec& rule, const std::string& slot);
 
 // Returns true if an update with a gradient of zeros leaves the parameter and its slots unchanged.
 bool ZeroGradientIsNone(const RuleSpec& rule);
-// Returns true if FTRL makes an update at this learning rate. FTRL skips updates at lower rates,
-// because it divides by the rate in single precision.
+// Returns true if FTRL makes an update at this learning rate. FTRL skips updates at rates below
+// 1e-30, because FTRL divides by the rate in single precision.
 inline bool FtrlUpdates(double learning_rate) { return learning_rate >= 1e-30; }
 
 // Returns text such as "adam(beta1=0.9, beta2=0.999, epsilon=1e-07, ...)".

@@ -14,13 +14,13 @@ namespace muster {
 using NamedSchedules = std::map<std::string, ScheduleFactory>;
 
 // Makes a schedule from JSON. A number is a constant rate. An object has one of the forms below.
-// The formulas are those of Keras (ExponentialDecay, CosineDecay, CosineDecayRestarts,
-// PolynomialDecay, PiecewiseConstantDecay) and torch (StepLR, LinearLR, OneCycleLR).
+// The formulas are from Keras (ExponentialDecay, CosineDecay, CosineDecayRestarts, PolynomialDecay,
+// PiecewiseConstantDecay) and torch (StepLR, LinearLR, OneCycleLR).
 //
 // In the forms, a key without a value is required. A key with a value is optional, and the value is
-// its default. If a length with the default "optional" is absent, the schedule covers all steps
-// after the warm-up. Each key of a length in steps, such as "decay_steps", has a counterpart in
-// epochs, such as "decay_epochs".
+// its default. A key with the value "optional" is a length. If this key is absent, the schedule
+// covers all steps after the warm-up. Each key of a length in steps, such as "decay_steps", has a
+// counterpart in epochs, such as "decay_epochs".
 //   {"name": "constant", "initial"}
 //   {"name": "step", "initial", "gamma": 0.1, "every_steps"}
 //   {"name": "piecewise", "boundary_steps": [...], "values": [... one more]}
@@ -35,7 +35,7 @@ using NamedSchedules = std::map<std::string, ScheduleFactory>;
 //    "final_div_factor": 1e4, "anneal_strategy": "cos" | "linear", "three_phase": false}
 //   {"name": "ramp_hold_decay", "start": 0, "peak", "floor": 0, "ramp_epochs": 0, "hold_epochs": 0,
 //    "decay_rate"}
-// "name" may be the name of a schedule in `of_program`. Such a schedule reads its own keys.
+// "name" may also name a schedule in `of_program`. That schedule reads its own keys.
 //
 // Each form has the optional keys "warmup_steps" and "warmup_from" (default 0). During the warm-up,
 // the rate rises linearly from "warmup_from" to the initial rate. "one_cycle" and "ramp_hold_decay"

@@ -18,7 +18,7 @@ struct Shape {
   // Returns the learning rate of a step. The arguments are the numbers of completed steps since the
   // start of training, and since the end of the warm-up.
   std::function<double(int64_t since_start, int64_t since_warmup)> rate;
-  // True if the shape begins with a rise. Such a shape cannot have a warm-up.
+  // True if the shape begins with a rise. A shape with a rise cannot have a warm-up.
   bool rises = false;
 };
 

@@ -1,8 +1,8 @@
 // The optimizers' updates on plain memory. A parameter server calls these functions to apply a
 // gradient to a part of a variable and its slots. A slot is the optimizer's state for a parameter,
 // such as momentum. Each update makes one pass over the memory. The code is compiled for several
-// instruction sets, and gives the same bits with each of them. Copies of a variable on different
-// hosts therefore stay equal. Needs no LibTorch.
+// instruction sets, and gives the same bits with each instruction set. Copies of a variable on
+// different hosts therefore stay equal. Needs no LibTorch.
 #pragma once
 
 #include <array>
@@ -30,7 +30,7 @@ std::vector<std::string> ShapedSlots(const RuleSpec& rule);
 int64_t SlotElements(const RuleSpec& rule, int64_t width);
 
 // Makes one update in place. `step` is the number of this update of the parameter, from 1. A
-// parameter may be updated in several calls with the same `step`, one for each of its ranges.
+// parameter may be updated in several calls with the same `step`: one call for each range.
 // Thread-safe if no other thread uses the range.
 void ApplyUpdate(const RuleSpec& rule, double learning_rate, int64_t step,
                  const UpdateRange& range);
@@ -54,8 +54,8 @@ struct RowUpdates {
   const float* gradients = nullptr;  // In the shape [rows][width].
   int64_t width = 0;                 // The number of elements of a row's parameter.
 };
-// `step` is the number of this update of the table, from 1. All rows have the same step, even new
-// rows, as in TensorFlow's sparse optimizers.
+// `step` is the number of this update of the table, from 1. New rows have the same step as all
+// other rows, as in TensorFlow's sparse optimizers.
 void ApplyRowUpdates(const RuleSpec& rule, double learning_rate, int64_t step,
                      const RowUpdates& updates);
 

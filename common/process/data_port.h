@@ -1,4 +1,4 @@
-// Selects the network interface on which a task accepts data connections, which carry gradients and
+// Selects the network interface for a task's data connections, which carry gradients and
 // parameters. The job may name the interface. The default is the interface of the route to the
 // chief. Needs no LibTorch.
 #pragma once
@@ -12,10 +12,10 @@
 
 namespace muster {
 
-// Returns the address ("host:port") whose route determines the default interface. This task listens
-// on the local address of that route. In all processes except the chief's, the result is the
-// address of the chief. In the chief's process, the route to the chief may be loopback. The result
-// is then the address of another task, if there is one on another host.
+// Returns an address ("host:port"). The route to this address determines the default interface.
+// This task listens on the local address of the route. In all processes except the chief's, the
+// result is the address of the chief. In the chief's process, the route to the chief may be
+// loopback. The result is then the address of a task on another host, if there is such a task.
 std::string DataRoute(const ClusterConfig& config);
 
 // Returns the options of this task's DataListener. If the job names no interface, blocks until the

@@ -1,7 +1,7 @@
-// Handles SIGTERM and SIGINT of a task on a thread of its own, so that handlers may call any
-// function. The first signal requests a stop. The task then saves its state and exits with 143.
-// Later SIGTERMs have no effect, because Slurm and container runtimes may send them during the
-// save. A second SIGINT ends the process at once with exit code 130 (128 + SIGINT).
+// Handles SIGTERM and SIGINT on a dedicated thread, so that the handler may call any function. The
+// first signal requests a stop. The task then saves its state and exits with 143. Further SIGTERM
+// signals have no effect, because Slurm and container runtimes may send several during the save. A
+// second SIGINT ends the process at once with exit code 130 (128 + SIGINT).
 //
 // main constructs the object before any other thread starts. The object must live as long as the
 // process.
@@ -24,7 +24,7 @@ class StopSignals {
   // call of SetHandler passes the request to the new handler.
   explicit StopSignals(std::string what, std::function<void()> on_unhandled = nullptr);
 
-  // Starts to handle signals, including those that have arrived since the construction.
+  // Starts the thread. The thread also handles signals that arrived after the construction.
   void Start();
   // Returns true after the first signal.
   bool requested();

@@ -1,5 +1,5 @@
-// Messages from a task to its supervisor, the process that starts and restarts tasks, such as
-// `muster launch`. A message reports that a task of the job does not answer (lost), or that a lost
+// Messages from a task to its supervisor, such as `muster launch`. The supervisor starts and
+// restarts tasks. A message reports that a task of the job does not answer (lost), or that a lost
 // task answers again (found). The supervisor kills the process of a lost task before it starts
 // another process for the task. Otherwise a frozen process would still occupy the task's port.
 #pragma once
@@ -42,9 +42,9 @@ class Supervisor {
   virtual void ReportFound(const std::string& task) = 0;
 };
 
-// Returns the connection to this task's supervisor. The environment variable kProgressFdVariable
-// (common/telemetry/progress.h) has the number of the file descriptor, which this function
-// duplicates. If the variable is not set, the result discards all messages.
+// Returns the connection to this task's supervisor. This function duplicates the file descriptor in
+// the environment variable kProgressFdVariable (common/telemetry/progress.h). If the variable is
+// not set, the result discards all messages.
 std::unique_ptr<Supervisor> MakeSupervisor();
 
 }  // namespace muster

@@ -18,10 +18,10 @@ namespace muster {
 //   2. The run key in the file security.key_file.
 //   3. The run key that `muster launch` passes to its tasks.
 //   4. The run key in the file $MUSTER_RUN_KEY_FILE.
-//   5. The run key in ~/.config/muster/run.key.
+//   5. The run key in DefaultRunKeyPath() (run_key.h), such as ~/.config/muster/run.key.
 // If security.insecure is true, only sources 1 to 3 count.
 //
-// Returns null, for connections without authentication, in these cases:
+// Returns null (connections then have no authentication) in these cases:
 //   - The process has no cluster.
 //   - security.insecure is true, and none of sources 1 to 3 is present.
 //   - No source is present, and all addresses of the cluster are loopback literals.
@@ -36,7 +36,7 @@ absl::StatusOr<std::shared_ptr<security::Identity>> IdentityFor(const ClusterCon
 absl::StatusOr<std::shared_ptr<security::Identity>> IdentityOfTask(const ClusterConfig& cluster,
                                                                    const Job& job);
 
-// In a path of the job file, replaces "{type}" by `type` and "{index}" by `index`. Resolves a
+// Replaces "{type}" by `type` and "{index}" by `index` in a path of the job file. Resolves a
 // relative path against `folder`. `muster launch` passes "launcher" and 0 for itself.
 std::string PathOfTask(std::string path, std::string_view type, int index,
                        const std::string& folder);

@@ -29,9 +29,9 @@ struct TaskMain {
   std::string termination_log;         // See ReportResult.
 };
 
-// Parses the command line, calls `body`, logs the last line, and ends the process with the exit
-// code of the body's result. Returns only if the command line is invalid, or requests help or the
-// version. The result is then the exit code.
+// Parses the command line, calls `body`, passes its result to ReportResult, and ends the process
+// with the exit code of the result. Returns only if the command line is invalid or requests help or
+// the version. The return value is then the exit code.
 int RunTaskMain(int argc, char** argv, const TaskMain& main,
                 const std::function<absl::Status(const TaskArguments&, StopSignals*)>& body);
 
@@ -40,18 +40,18 @@ int RunTaskMain(int argc, char** argv, const TaskMain& main,
 absl::StatusOr<std::unique_ptr<Faults>> MakeFaults(const TaskArguments& arguments,
                                                    const ClusterConfig& cluster);
 
-// Raises this process's limit on open files as far as possible. Returns an error if this process
-// cannot start with the limit. Logs a warning if the process may need more files in a cluster of
-// this size.
+// Raises this process's limit on open files as far as possible. Returns an error if the limit is
+// too low for this process. Logs a warning if the process may need more files in a cluster of this
+// size.
 absl::Status CheckDescriptors(const ClusterConfig& cluster);
 
-// Makes this process create files with the access that the job's security.file_mode describes.
+// Sets the access mode of files that this process creates to the job's security.file_mode.
 // REQUIRES: LoadJob has checked the job.
 void UseFileMode(const Job& job);
 
-// Logs the message of `result` as the last line of the process. If `result` is an error, also
-// writes the message to the file `termination_log`. Kubernetes reads the container's termination
-// message from this file.
+// If `result` is not OK, logs its message as the last line of the process, and writes the message
+// to the file `termination_log`. Kubernetes reads the container's termination message from this
+// file.
 void ReportResult(const absl::Status& result, const std::string& termination_log);
 
 // Returns an error if the job has a combination of options that this version does not support.

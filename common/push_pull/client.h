@@ -1,5 +1,5 @@
 // A worker's client of the parameter servers. A shard is the part of all variables that one server
-// holds. A chunk is a part of a shard. A view names one ps task for each shard, the primary, which
+// holds. A chunk is a part of a shard. For each shard, a view names the primary: the ps task that
 // serves the shard. When a ps task is lost or returns, the chief makes a new view with a higher
 // number.
 //
@@ -40,8 +40,8 @@ struct ClientView {
     // The host of the ps task. If it equals ClientOptions::host_id, the client offers shared memory
     // to the ps task.
     std::string host_id;
-    // 0: the shard was never restored. Otherwise, the shard was restored to an older state, which
-    // may lack pushes that the shard acknowledged in views up to this number.
+    // The number of a view, or 0 if the shard was never restored. After a restore to an older
+    // state, pushes that the shard acknowledged in views up to this number may be missing.
     uint64_t restored = 0;
   };
   uint64_t number = 0;  // The number of the view.
@@ -57,21 +57,21 @@ struct ClientOptions {
   ParameterServerOptions options;
   transport::DataListener* listener = nullptr;  // Opens the connections. Must outlive the client.
   std::string host_id;                          // The value of rpc::ThisHost().id.
-  // Returns a view with a number above `newer_than`. Blocks until there is such a view and every
-  // shard has a primary in this view. Returns an error if the job has ended or the chief is lost
-  // for good. If the failed connections recover during the call, the client ignores the error.
-  // Otherwise the error ends all transfers.
+  // Returns a view whose number is above `newer_than`. Blocks until such a view exists and names a
+  // primary for every shard. Returns an error if the job has ended or the chief is lost for good.
+  // If the failed connections recover during the call, the client ignores the error. Otherwise the
+  // error ends all transfers.
   //
-  // Called on a thread of the client while a connection fails. During the call, the client still
-  // tries to connect in the current view. Abort does not interrupt a call. The client's destructor
+  // Called on a thread of the client while a connection fails. During the call, the client keeps
+  // trying to connect in the current view. Abort does not interrupt a call. The client's destructor
   // waits for the call.
   std::function<absl::StatusOr<ClientView>(uint64_t newer_than)> next_view;
   // The destination of pulled parameters. For each shard, the spans cover the shard's memory in
   // order. The memory must outlive the client. Only the client may use the memory during a
   // transfer.
   std::vector<std::vector<std::span<float>>> parameters;
-  // The client stores here the number of launched chunks that are not answered yet, for monitoring.
-  // The pulls of FetchRows do not count. May be null.
+  // For monitoring: the client sets this variable to the number of launched chunks without an
+  // answer. The pulls of FetchRows do not count. May be null.
   std::shared_ptr<std::atomic<int64_t>> in_flight;
   // Counts the bytes that pass through memory shared with servers of this host. May be null.
   std::shared_ptr<transport::Traffic> shared_memory;
@@ -79,7 +79,7 @@ struct ClientOptions {
 
 class PushPullClient {
  public:
-  // Makes a client. It connects when the first transfer needs a connection.
+  // Makes a client. The client connects when the first transfer needs a connection.
   static absl::StatusOr<std::unique_ptr<PushPullClient>> Make(ClientOptions options);
   virtual ~PushPullClient() = default;  // Aborts transfers in progress.
 
@@ -91,7 +91,7 @@ class PushPullClient {
 
   // Begins a push. A push consists of Begin, any number of Launch and LaunchRows calls, and Finish.
   // Pushes must not overlap. `sequence` is 1 for the first push, and increases by one. `lease` is
-  // the number under which the chief assigned the batch to this worker. `learning_rates` is indexed
+  // the chief's number for the assignment of the batch to this worker. `learning_rates` is indexed
   // by optimizer.
   virtual void Begin(uint64_t sequence, int64_t lease, std::vector<double> learning_rates) = 0;
   enum class What {
@@ -104,11 +104,11 @@ class PushPullClient {
   virtual void Launch(int shard, int chunk, What what) = 0;
   void Launch(int shard, int chunk) { Launch(shard, chunk, What::kGradient); }
   struct Outcome {
-    // The maximum and the mean of Pushed::staleness over the chunks.
+    // The maximum and the mean of Pushed::staleness over the chunks that the push changed.
     int64_t staleness_max = 0;
     double staleness_mean = 0;
     int64_t bytes = 0;  // The number of bytes pushed and pulled, without headers.
-    int resumed = 0;    // How often the client sent chunks again.
+    int resumed = 0;    // The number of times that the client resent chunks.
     // Indexed by shard. An entry is the number of the oldest view in which the shard acknowledged a
     // chunk of the push. 0: the shard has no chunk of the push.
     std::vector<uint64_t> views;
@@ -119,7 +119,7 @@ class PushPullClient {
   // Ends the push. Blocks until all launched chunks are acknowledged and their parameters have
   // arrived.
   virtual absl::StatusOr<Outcome> Finish() = 0;
-  // Pulls all chunks except those of embedding tables. Must not be called during a push.
+  // Pulls all chunks except the chunks of embedding tables. Must not be called during a push.
   virtual absl::Status Pull() = 0;
 
   // ---- Rows of embedding tables. Their chunks have Chunk::rows() true.
@@ -129,13 +129,13 @@ class PushPullClient {
   // message.
   virtual void LaunchRows(std::span<const RowPush> pushes) = 0;
   // Starts to pull rows. The pulled rows include the updates of all pushes that this client
-  // launched to the same chunk before this call. The client keeps each fetch alive until all its
-  // pulls are answered. May be called during a push. Thread-safe. Never blocks.
+  // launched to the same chunk before this call. The client keeps each fetch alive until all pulls
+  // of the fetch are answered. May be called during a push. Thread-safe. Never blocks.
   virtual void FetchRows(const std::vector<std::shared_ptr<RowFetch>>& fetches) = 0;
   // Blocks until all pulls of the fetch are answered. Thread-safe.
   virtual absl::Status Await(const RowFetch& fetch) = 0;
 
-  // Ends all transfers with the error `why`. Transfers after this call fail at once. Thread-safe.
+  // Ends all transfers with the error `why`. New transfers then fail at once. Thread-safe.
   virtual void Abort(absl::Status why) = 0;
 };
 

@@ -1,18 +1,18 @@
-// A layout says which parameter server holds which part of each variable, and in which chunks
-// workers transfer the parts. The layout is a pure function of the variables and the options. Every
-// process therefore computes the same layout.
+// A layout assigns the parts of each variable to parameter servers. It also defines the chunks, the
+// units in which workers transfer the parts. The layout is a pure function of the variables and the
+// options. Every process therefore computes the same layout.
 //
-// A partitioner divides each variable into parts along the first dimension. The three kinds of
-// partitioners are those of TensorFlow. The parts are distributed so that all servers hold about
-// the same number of bytes. The parts of a server are contiguous in the server's memory.
+// A partitioner divides each variable into parts along the first dimension. TensorFlow has the same
+// three kinds of partitioners. The parts are distributed so that all servers hold about the same
+// number of bytes. The parts of a server are contiguous in the server's memory.
 //
-// A chunk is a range of a server's memory that belongs to one optimizer. A chunk is the unit of
-// locking and of transfers, and an update covers a whole chunk. Two variables may share a chunk
-// only in two cases. First, they always have gradients at the same time. Second, a gradient of
-// zeros has the same effect on them as no gradient.
+// A chunk is a range of a server's memory that belongs to one optimizer. A chunk is also the unit
+// of locking, and an update covers a whole chunk. Two variables may share a chunk in two cases
+// only. Either they always have gradients at the same time, or a gradient of zeros has the same
+// effect on both as no gradient.
 //
-// The rows of an embedding table are not in such ranges. A hash of the row's key selects a server,
-// and one of the table's kRowChunks chunks on that server.
+// The rows of an embedding table are not in these ranges. A hash of the row's key selects a server
+// and one of the table's kRowChunks chunks on this server.
 #pragma once
 
 #include <cstdint>
@@ -24,8 +24,8 @@
 
 namespace muster::push_pull {
 
-// The properties of an embedding table, except its optimizer. The types in the comments of the
-// fields are those of rows/embedding_table.h.
+// The properties of an embedding table, except its optimizer. The comments of the fields name types
+// and fields of rows/embedding_table.h.
 struct TableSpec {
   int64_t width = 1;    // The number of elements of a row.
   int initializer = 0;  // An Initializer::Kind.
@@ -56,8 +56,8 @@ struct VariableSpec {
 inline constexpr int64_t kMaxVariableElements = int64_t{1} << 40;
 
 inline constexpr int kRowChunks = 16;  // The number of chunks of a table on one server.
-// The server that holds the row of a key, and the index of the row's chunk among the table's chunks
-// on that server.
+// The place of a row: the server, and the index of the chunk among the table's chunks on this
+// server.
 struct RowPlace {
   int server = 0, chunk = 0;
 };
@@ -72,8 +72,8 @@ struct Partitioner {
   };
   Kind kind = Kind::kMinSize;
   int64_t bytes = 256 << 10;
-  // For kFixed, the number of parts. Otherwise the maximum number of parts. By default, the maximum
-  // is the number of servers for kMinSize, and unlimited for kMaxSize.
+  // For kFixed, the number of parts. Otherwise the maximum number of parts. The default is the
+  // number of servers for kMinSize, and no maximum for kMaxSize.
   std::optional<int64_t> parts;
 };
 // Parses a name, or an object {"name": "min_size" | "max_size" | "fixed", "bytes": ..., "parts":
@@ -103,7 +103,7 @@ struct Chunk {
 
 struct Layout {
   std::vector<VariablePart> parts;  // Sorted by variable, then by `begin`.
-  // The chunks of each server, in the order of its memory. Indexed by server.
+  // The chunks of each server, in the order of the server's memory. Indexed by server.
   std::vector<std::vector<Chunk>> chunks;
   std::vector<int64_t> elements;  // The size of each server's memory. Indexed by server.
 };
@@ -114,7 +114,7 @@ struct LayoutOptions {
   int64_t chunk_bytes = 256 << 10;
 };
 
-// Called for arguments that come from another process. Returns a ConfigurationError if a size is
+// Checks arguments that come from another process. Returns a ConfigurationError if a size is
 // negative, or if there are too many elements or chunks.
 absl::Status CheckSizes(const std::vector<VariableSpec>& variables, const LayoutOptions& options);
 
@@ -124,7 +124,7 @@ Layout MakeLayout(const std::vector<VariableSpec>& variables, const LayoutOption
 // Returns a digest of the variables and the options, in 16 hex digits. A worker and a server must
 // have the same digest.
 std::string DigestOf(const std::vector<VariableSpec>& variables, const LayoutOptions& options);
-// Returns the first difference between two lists of variables, for the end of a sentence: "the
+// Returns the first difference between two lists of variables as a part of a sentence, such as "the
 // shape of conv1.weight: [32, 1, 3, 3] here, [16, 1, 3, 3] there". Returns "" if the lists are
 // equal.
 std::string FirstDifference(const std::vector<VariableSpec>& mine,

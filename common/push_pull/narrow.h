@@ -1,6 +1,6 @@
-// Converts float32 to a 16-bit type and back, to compress transfers. Rounds to nearest, ties to
-// even. A finite value beyond the range of the 16-bit type becomes the largest finite value with
-// the same sign.
+// Converts float32 to a 16-bit type and back, to compress transfers. The rounding is to nearest,
+// ties to even. A finite value beyond the range of the 16-bit type becomes the largest finite value
+// with the same sign.
 #pragma once
 
 #include <cstdint>

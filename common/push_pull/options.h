@@ -15,10 +15,10 @@ namespace muster::push_pull {
 enum class Compression { kNone, kBFloat16, kFloat16 };
 
 struct ParameterServerOptions {
-  // The maximum number of batches that a worker may be ahead of the slowest worker. Absent: no
-  // limit. The value 0 means synchronous training, which CheckMaxStaleness
-  // (common/job/job_checks.h) refuses. The parser accepts 0, because the job.json of an old run may
-  // contain it.
+  // The maximum number of batches that a worker may be ahead of the slowest worker.
+  // Absent: no limit. 0 means synchronous training. The parser accepts 0, because the
+  // job.json of an old run may contain 0. CheckMaxStaleness (common/job/job_checks.h)
+  // refuses 0.
   std::optional<int64_t> max_staleness;
   // The number of copies of each shard: 1 or 2. The copies are on different servers. The parser
   // accepts "replicas", the old name of this key.
@@ -32,7 +32,7 @@ struct ParameterServerOptions {
 
 // Parses the section. Errors are ConfigurationErrors that name the key.
 absl::StatusOr<ParameterServerOptions> ParseParameterServer(const Json& json);
-// Renames keys of the section that have an old name to their current name.
+// Replaces old names of the section's keys by the current names.
 void RenameParameterServerKeys(Json* json);
 
 }  // namespace muster::push_pull

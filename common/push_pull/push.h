@@ -13,15 +13,15 @@ namespace muster::push_pull {
 struct PushKey {
   int worker = 0;            // The index of the worker.
   uint64_t incarnation = 0;  // A random number that identifies the worker's process.
-  uint64_t sequence = 0;     // The number of the push in that process, from 1.
-  int64_t lease = 0;         // The number under which the chief assigned the batch to the worker.
+  uint64_t sequence = 0;     // The number of the push in this process, from 1.
+  int64_t lease = 0;         // The number of the chief's assignment of the batch to the worker.
 };
 
 // The data of a push for one chunk.
 struct ChunkPush {
   PushKey key;
   // The number of updates that the chunk had when the worker pulled the chunk's parameters. The
-  // worker has computed the gradient from these parameters.
+  // gradient was computed from these parameters.
   int64_t pulled = 0;
   double learning_rate = 0;
   // For rows of an embedding table: the output of PackRows, with distinct keys.
@@ -40,7 +40,7 @@ struct ChunkPush {
 
 // The result of a push.
 struct Pushed {
-  bool applied = false;  // False: the chunk already contained the push, or the server refused it.
+  bool applied = false;  // False: the server refused the push, or had applied it before.
   int64_t updates = 0;   // The chunk's number of updates after the push.
   // The number of the chunk's updates by other workers between ChunkPush::pulled and this push.
   int64_t staleness = 0;

@@ -1,7 +1,7 @@
 // A ShardChannel makes a worker's transfers with one shard, the part of all variables that one
 // parameter server holds. The channel's thread keeps one connection to the shard's primary server.
-// After a lost connection or a new view (the assignment of shards to servers, client.h), the thread
-// connects again and repeats the transfers that were not answered. PushPullClient launches the
+// A view assigns shards to servers (client.h). After a lost connection or a new view, the thread
+// connects again and repeats the transfers without an answer. PushPullClient launches the
 // transfers. Internal to PushPullClient. A shard has ParameterServerOptions::connections channels.
 #pragma once
 
@@ -40,13 +40,13 @@ class ShardChannel {
     // Receives answers. `view` is the number of the view of the connection. After the answer to a
     // transfer, the channel no longer uses the transfer's memory.
     std::function<void(std::span<const ChunkAnswer>, uint64_t view)> answered;
-    // Called if the shard was restored to an older state, which may lack pushes that were answered
-    // in views up to `view` (ClientView::Primary::restored). Returns the transfers of the current
-    // push that were answered in those views, so that the channel sends them again.
+    // Called if the shard was restored to an older state. The state may lack pushes that were
+    // answered in views up to `view` (ClientView::Primary::restored). Returns the current push's
+    // transfers that were answered in these views. The channel then resends these transfers.
     std::function<std::vector<Transfer>(uint64_t view)> reopen;
     // Called when a connection is lost and its unanswered transfers will be repeated.
     std::function<void()> resumed;
-    std::function<void(absl::Status)> failed;  // Called with an error that a retry cannot repair.
+    std::function<void(absl::Status)> failed;  // Called with an error that retries cannot fix.
     std::function<void()> ended;               // Called last, when the thread ends.
   };
   explicit ShardChannel(Options options);
@@ -91,7 +91,7 @@ class ShardChannel {
   std::shared_ptr<const ClientView> view_;
   std::unique_ptr<ShardConnection> link_;  // The connection to the primary in view_. May be null.
   std::vector<ChunkAnswer> answers_;
-  // True if the log says how this worker reaches the shard: shared memory or TCP.
+  // True if the thread has logged the kind of connection to the shard: shared memory or TCP.
   bool logged_ = false;
   // True if the thread has logged a lost connection since the last answer.
   bool warned_ = false;

@@ -1,8 +1,8 @@
 // The worker's end of a data connection to the primary server of one shard. A shard is the part of
 // all variables that one parameter server holds. A chunk is a part of a shard (layout.h).
-// ShardChannel queues transfers, polls the connection and calls Pump, which sends and receives. If
-// small row transfers are queued one after another, the connection combines them into one request,
-// even across embedding tables. Never blocks. Not thread-safe.
+// ShardChannel queues transfers, polls the connection and calls Pump, which sends and receives. The
+// connection combines consecutive small row transfers into one request, even across embedding
+// tables. Never blocks. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,7 @@ struct RowPull;
 // A pull of a chunk's parameters.
 struct DensePull {
   // The answer has parameters only if the chunk has had more updates than this number. Absent: the
-  // answer has parameters in any case.
+  // answer always has parameters.
   std::optional<int64_t> newer_than;
 };
 
@@ -62,12 +62,12 @@ class ShardConnection {
     std::span<const Chunk> chunks;       // The shard's chunks.
     std::span<const Pieces> parameters;  // The destination of each chunk's parameters.
     // Two memory regions that the connection offers to the server. The server may decline the
-    // offer. The server reads the gradients of dense pushes from `gradients`, at the position of
-    // the chunk. The server writes parameters to `memory`. Either both fields are set, or both are
-    // null.
+    // offer. The server reads the gradients of dense pushes from `gradients`, at the chunk's
+    // position. The server writes parameters to `memory`. The two fields are either both set or
+    // both null.
     const transport::SharedMemory* gradients = nullptr;
     std::unique_ptr<transport::SharedMemory> memory;
-    std::shared_ptr<transport::Traffic> traffic;  // Counts the bytes in the regions. May be null.
+    std::shared_ptr<transport::Traffic> traffic;  // Counts the regions' traffic. May be null.
   };
   ShardConnection(std::unique_ptr<transport::DataConnection> connection, Options options);
 
@@ -88,8 +88,8 @@ class ShardConnection {
   int fd() const { return connection_->fd(); }
   bool shares_memory() const { return in_memory_; }
   bool welcomed() const { return welcomed_; }
-  // Returns why the server declined the offered memory. Returns "" if the server accepted the
-  // memory, or if this connection has not offered any.
+  // Returns the server's reason for declining the offered memory. Returns "" if the server accepted
+  // the memory, or if this connection offered no memory.
   const std::string& declined() const { return declined_; }
 
  private:
@@ -133,8 +133,8 @@ class ShardConnection {
 
   std::deque<Transfer> queued_;  // Transfers that are in no frame yet.
   std::deque<Frame> frames_;     // Frames that are not answered yet.
-  // The first sent_frames_ frames of frames_ are sent completely. Of the next frame, sent_ bytes
-  // are sent.
+  // The first sent_frames_ frames of frames_ are completely sent. The first sent_ bytes of the next
+  // frame are also sent.
   size_t sent_frames_ = 0;
   size_t sent_ = 0;
   std::optional<Offer> offer_;
@@ -146,7 +146,7 @@ class ShardConnection {
   size_t taken_ = 0, have_ = 0;
   Incoming incoming_ = Incoming::kHeader;
   std::vector<iovec> into_;  // The destination of the payload that is being received.
-  size_t filled_ = 0;        // The number of bytes of this payload that have been received.
+  size_t filled_ = 0;        // The number of received bytes of this payload.
   transport::FrameHeader header_;
   Reply reply_;
   std::vector<ReplyPart> parts_;

@@ -13,14 +13,14 @@ using VariableMessages = google::protobuf::RepeatedPtrField<proto::VariableMessa
 VariableMessages ToMessages(const std::vector<VariableSpec>& variables);
 std::vector<VariableSpec> SpecsOf(const VariableMessages& messages);
 
-// The integer buffers of all models, such as counters: all buffers whose type is not
-// floating-point. The key is "<model>.<buffer>", and the value is the bytes of the buffer. Each
-// worker has its own values. Parameter servers do not hold these buffers.
+// All model buffers whose element type is not floating-point, such as counters. The key is
+// "<model>.<buffer>", and the value is the bytes of the buffer. Each worker has its own values.
+// Parameter servers do not hold these buffers.
 using IntegerBuffers = std::map<std::string, std::string>;
 // The maximum number of bytes of the buffers that a worker reports to the chief after a step. Large
 // reports travel in several messages (Leases.Tell in proto/parameter_server.proto).
 inline constexpr size_t kMaxIntegerBytes = 8 << 20;
-// Returns the entries of `now` that are new or have another value than in `before`.
+// Returns the entries of `now` that are not in `before` or have another value there.
 IntegerBuffers ChangedSince(const IntegerBuffers& before, const IntegerBuffers& now);
 
 }  // namespace muster::push_pull

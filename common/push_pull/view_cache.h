@@ -1,6 +1,6 @@
-// Holds the newest view for the channels of a PushPullClient. A view says which ps task serves each
-// shard (client.h). While a channel makes no progress, the thread of this object requests a newer
-// view. The channels continue to try the current view until the newer one arrives. Thread-safe.
+// Holds the newest view for the channels of a PushPullClient. A view assigns each shard to a ps
+// task (client.h). While a channel makes no progress, the thread of this object requests a newer
+// view. The channels continue to try the current view until the newer view arrives. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ class ViewCache {
     // This object's thread calls all functions of Options.
     std::function<void()> changed;  // Called when a new view has arrived.
     // Called if next_view fails and a channel made no progress during the whole call of next_view.
-    // This is the last call of a function of Options.
+    // After this call, the object calls no function of Options.
     std::function<void(absl::Status)> failed;
   };
   explicit ViewCache(Options options);
@@ -35,8 +35,8 @@ class ViewCache {
   // Returns the newest view. Returns null before the first view.
   std::shared_ptr<const ClientView> current() const;
   // Called by a channel that makes no progress in view `number`. `number` is 0 if the channel has
-  // no view. Has no effect if the number of the current view is not `number`. After a channel's
-  // first failure, its further failures have no effect until its next ReportSuccess or a new view.
+  // no view. Has no effect if the number of the current view is not `number`. Repeated failures of
+  // a channel have no effect until the channel calls ReportSuccess or a new view arrives.
   void ReportFailure(const void* channel, uint64_t number, const absl::Status& why);
   // Called by a channel when it makes progress.
   void ReportSuccess(const void* channel);

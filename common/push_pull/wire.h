@@ -1,15 +1,15 @@
 // The protocol between workers and parameter servers on their data connections. A frame is a
 // transport::FrameHeader, followed by a payload. The header contains a kind (FrameKind) and a body.
 // Except for kError, the body is one of the structs Open, Welcome, Request and Reply. The body of
-// kError is the status code, an int32_t. Bodies are sent as they lie in memory, little-endian.
+// kError is the status code, an int32_t. Bodies are sent in their memory layout, little-endian.
 // docs/parameter_server.md describes the bytes of a frame. All functions except SendError are pure.
 //
 // The first frame of a worker is kOpen, and the server answers with kWelcome. After kWelcome, the
-// worker sends requests. The server answers each request with one kReply, in order. In place of any
+// worker sends requests. The server answers each request with one kReply, in order. Instead of any
 // answer, the server may send kError and close the connection.
 //
 // A shard is the part of all variables that one server holds. A chunk is a part of a shard
-// (layout.h). A view says which ps task serves each shard (client.h).
+// (layout.h). A view assigns each shard to a ps task (client.h).
 #pragma once
 
 #include <algorithm>
@@ -43,9 +43,9 @@ struct Open {
   uint32_t reserved = 0;
 };
 
-// Two regions of memory that a worker offers to a server on the same host. Each region has the size
-// of the shard. A chunk has the same position in a region as in the shard. The server reads
-// gradients from one region, and writes parameters to the other.
+// Two memory regions that a worker offers to a server on the same host. Each region has the size of
+// the shard. A chunk has the same position in a region as in the shard. The server reads gradients
+// from one region, and writes parameters to the other.
 struct Offer {
   transport::SharedMemory::Place gradients, parameters;
 };
@@ -57,15 +57,15 @@ struct Welcome {
   uint32_t shares_memory = 0;  // 1: the server has accepted the offer.
 };
 
-// The maximum size of the payload of a row request, and of its reply. A server refuses larger
-// requests. A training step transfers fewer bytes from and to one server.
+// The maximum number of bytes in the payload of a row request, and in the payload of its reply. A
+// server refuses larger requests. A training step transfers fewer bytes from and to one server.
 inline constexpr uint64_t kMaxRowBytes = 256ull << 20;
-// The maximum number of chunks in one request. Workers send fewer.
+// The maximum number of chunks in one request. Workers send fewer chunks.
 inline constexpr uint32_t kMaxParts = 1 << 17;
 
-// The operation on each chunk of a request. The request of a row operation has one or more chunks,
-// which all belong to embedding tables. A request of another operation has one chunk, which does
-// not belong to a table.
+// The operation on each chunk of a request. A request with a row operation has one or more chunks,
+// all of embedding tables. A request with any other operation has one chunk, which does not belong
+// to a table.
 enum class Operation : uint32_t {
   kPush = 1,  // Pushes a gradient. The reply contains the new parameters.
   kPull,      // The reply contains the parameters.
@@ -113,7 +113,7 @@ struct Request {
 struct ReplyPart {
   uint32_t chunk = 0;
   uint8_t applied = 0, refused = 0;  // As in Pushed.
-  // For kPullNewer. 1: the chunk has had no updates since RequestPart::pulled, so the part has no
+  // For kPullNewer. 1: the chunk has had no updates since RequestPart::pulled, and the part has no
   // data.
   uint8_t same = 0;
   uint8_t reserved = 0;
@@ -153,7 +153,7 @@ void SendError(const absl::Status& error, transport::DataConnection& connection,
                const transport::AbortSignal& abort);
 
 // Receives `bytes` bytes into `*into`, with one or more calls of receive(span). `*into` grows as
-// data arrives. A peer that announces a large size without sending data thus causes no large
+// data arrives. Therefore, a peer that announces a large size and sends no data causes no large
 // allocation.
 template <typename Receive>
 absl::Status ReceiveInPieces(size_t bytes, std::vector<uint64_t>* into, const Receive& receive) {
@@ -170,8 +170,8 @@ absl::Status ReceiveInPieces(size_t bytes, std::vector<uint64_t>* into, const Re
   return absl::OkStatus();
 }
 
-// The Decode functions return PeerLost if the header is damaged. They return a ConfigurationError
-// if the header has another version or kind, or an invalid body.
+// The Decode functions return PeerLost for a damaged header or an oversized Welcome payload. They
+// return ConfigurationError for a different version or kind, or an invalid body or payload size.
 absl::StatusOr<Open> DecodeOpen(const transport::FrameHeader& header);
 absl::StatusOr<Welcome> DecodeWelcome(const transport::FrameHeader& header);
 // If DecodeRequest returns OK, the announced payload is at least as large as the parts, and the

@@ -38,8 +38,8 @@ struct ChannelOptions {
 };
 
 // Returns a channel to `address`, "host:port". The channel ignores http_proxy and similar
-// variables, because they are for addresses outside the cluster. It repeats a failed DNS query
-// after at most `options.retry.max`, and shares its connection with no other channel.
+// environment variables, because these are for addresses outside the cluster. The channel repeats a
+// failed DNS query after at most `options.retry.max`. Channels do not share connections.
 absl::StatusOr<std::shared_ptr<grpc::Channel>> MakeChannel(const std::string& address,
                                                            const ChannelOptions& options = {});
 

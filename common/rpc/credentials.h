@@ -18,8 +18,8 @@
 
 namespace muster::rpc {
 
-// Returns whether `caller` may call `method`, for example "/muster.proto.Coordinator/Session". Must
-// not block.
+// Returns whether `caller` may call `method`, for example "/muster.proto.Coordinator/Session". The
+// function must not block.
 using CallRule = std::function<bool(const security::Peer& caller, std::string_view method)>;
 
 // Returns plaintext credentials if `identity` is null. Otherwise a caller needs a valid

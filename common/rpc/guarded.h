@@ -8,7 +8,7 @@
 namespace muster::rpc {
 
 // Returns the result of `work`, or an error if `work` throws. gRPC does not catch the exceptions of
-// reactors. Without Guarded, a lack of memory in one call would end the process.
+// reactors. Without Guarded, std::bad_alloc in one call would end the process.
 grpc::Status Guarded(const std::function<grpc::Status()>& work);
 
 }  // namespace muster::rpc

@@ -1,6 +1,6 @@
 // Finds and logs the reasons of failed TLS handshakes of gRPC connections, because gRPC does not
-// report them. These functions observe the handshakes through callbacks of OpenSSL. Only the side
-// that refuses a handshake knows the exact reason. gRPC 1.51 sends no TLS alert. The other side
+// report these reasons. The code observes handshakes through OpenSSL callbacks. Only the side that
+// refuses a handshake knows the exact reason. gRPC 1.51 sends no TLS alert. The other side
 // therefore infers the reason from the point at which the connection ended. Thread-safe.
 #pragma once
 
@@ -28,10 +28,10 @@ class HandshakeNote {
   std::string why_ ABSL_GUARDED_BY(mu_), meanwhile_ ABSL_GUARDED_BY(mu_);
 };
 
-// Attributes TLS sessions to one incoming connection. These are the sessions that this thread
-// creates while the HandshakeOf exists. If the handshake of such a session fails, the reason is
-// stored in `note`. If `note` is null, the session is treated like a session of an outgoing
-// connection (a channel).
+// While a HandshakeOf exists, TLS sessions that this thread creates are attributed to one
+// incoming connection. If the handshake of one of these sessions fails, the reason is stored in
+// `note`. If `note` is null, the sessions are treated like sessions of outgoing connections
+// (channels).
 class HandshakeOf {
  public:
   explicit HandshakeOf(std::shared_ptr<HandshakeNote> note);
@@ -43,16 +43,16 @@ class HandshakeOf {
   const std::shared_ptr<HandshakeNote> note_;
 };
 
-// Returns a name for the server of `task` at `address`. Channels to the server send the name in
-// their handshakes (GRPC_SSL_TARGET_NAME_OVERRIDE_ARG). The OpenSSL callbacks find the server of a
-// TLS session by this name. The server itself ignores the name. Equal arguments give the same name.
-// After this call, this process logs failed handshakes with the server, at most one line in 10 s.
+// Returns a name for the server of `task` at `address`. Channels to the server send the name in the
+// handshake (GRPC_SSL_TARGET_NAME_OVERRIDE_ARG), so that the OpenSSL callbacks can find the server
+// of a TLS session. The server itself ignores the name. Equal arguments give the same name. After
+// this call, failed handshakes with the server are logged, with at most one line in 10 s.
 std::string HandshakeNameOf(const std::string& address, const std::string& task);
-// Returns why the latest handshake with the server failed, if it failed in the last 20 s. Otherwise
+// If the latest handshake with the server failed in the last 20 s, returns the reason. Otherwise
 // returns "".
 std::string FailedHandshake(const std::string& address, const std::string& task);
-// Logs that this side refused the handshake with the server of `name`. These lines count towards
-// the limit of one line in 10 s.
+// Logs that this side refused the handshake with the server of `name`. HandshakeNameOf's limit of
+// one line in 10 s includes these lines.
 void LogHandshake(std::string_view name, std::string_view why);
 
 }  // namespace muster::rpc

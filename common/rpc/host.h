@@ -33,7 +33,7 @@ std::string JoinHostPort(const std::string& host, int port);
 
 // Returns the local IP address from which this host would connect to `address`. Tasks pass the
 // chief's address, so that data connections use the same interface as the connection to the chief.
-// Returns PeerLost if the name does not resolve or if there is no route.
+// Returns PeerLost if the host name does not resolve or no route exists.
 absl::StatusOr<std::string> LocalAddressTowards(const std::string& address);
 // Retries LocalAddressTowards until it succeeds, because a host of the cluster may get its DNS name
 // after this task has started. Returns DeadlinePassed after `timeout`. Calls `give_up` after each
@@ -43,11 +43,11 @@ absl::StatusOr<std::string> WaitForLocalAddressTowards(
 
 enum class PortState { kOpen, kRefused, kUnknown };
 // Tries to connect to each numeric "ip:port", in parallel. A state is kRefused if the host refuses
-// the connection, because no process listens on the port. It is kUnknown after `timeout` or another
-// error. Returns after `timeout` at the latest.
+// the connection, because no process listens on the port. A state is kUnknown after `timeout` or
+// any other error. Returns after `timeout` at the latest.
 std::vector<PortState> ProbePorts(const std::vector<std::string>& addresses, Duration timeout);
-// Probes a "host:port" with a host name. Returns kRefused if all addresses of the name refuse the
-// connection. Returns kUnknown if the name does not resolve.
+// Probes all addresses of the host name in "host:port". Returns the first state other than
+// kRefused, or kRefused if all addresses refuse. Returns kUnknown if the name does not resolve.
 PortState ProbeNamedPort(const std::string& address, Duration timeout);
 
 }  // namespace muster::rpc

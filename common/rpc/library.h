@@ -3,9 +3,9 @@
 
 namespace muster::rpc {
 
-// Keeps gRPC initialized until the process ends. Without a call of RetainGrpc, gRPC shuts down when
-// the last channel or server is destroyed, and the destroying thread waits for gRPC's threads for
-// up to 5 s. Thread-safe.
+// Keeps gRPC initialized until the process ends. Without this call, gRPC shuts down when the last
+// channel or server is destroyed. The destructor then waits up to 5 s for gRPC's threads.
+// Thread-safe.
 void RetainGrpc();
 
 }  // namespace muster::rpc

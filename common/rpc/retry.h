@@ -12,8 +12,8 @@
 
 namespace muster::rpc {
 
-// The delays between attempts. The delays grow slowly, because a caller notices a restarted process
-// half a delay late on average.
+// The delays between attempts. The delays grow slowly. On average, a caller notices a restarted
+// process after half a delay.
 struct RetryPolicy {
   Duration initial = std::chrono::milliseconds(50);
   Duration max = std::chrono::seconds(1);
@@ -43,8 +43,8 @@ bool IsUnreachable(const grpc::Status& status);
 // reason is unknown.
 std::string WhyUnreachable(const grpc::Status& status);
 // Converts the status of an RPC. `what` names the call and the peer, and begins the error message.
-// Returns DeadlinePassed for a missed deadline, and ConfigurationError if the server refuses the
-// request as invalid. Returns PeerLost for all other errors.
+// Returns DeadlinePassed for DEADLINE_EXCEEDED. Returns ConfigurationError for INVALID_ARGUMENT,
+// UNIMPLEMENTED and UNAUTHENTICATED. Returns PeerLost for all other errors.
 absl::Status FromGrpc(const grpc::Status& status, std::string_view what);
 
 }  // namespace muster::rpc

@@ -22,12 +22,12 @@ namespace muster::security {
 struct Credentials {
   std::string certificate;  // The leaf certificate, followed by the intermediate certificates.
   std::string key;          // The private key of the leaf certificate.
-  std::string authorities;  // The certificates of one or several trusted authorities.
+  std::string authorities;  // The certificates of one or more trusted authorities.
   ~Credentials() { OPENSSL_cleanse(key.data(), key.size()); }
 };
 
-// A certificate authority with an Ed25519 key. The certificates that it signs are valid from 1970
-// to 9999, so a host with a wrong clock accepts them as well.
+// A certificate authority with an Ed25519 key. The signed certificates are valid from 1970 to 9999,
+// so a host with a wrong clock also accepts them.
 class Authority {
  public:
   // Returns the same authority in every process that has the run key. The authority's Ed25519
@@ -56,14 +56,14 @@ std::string UriOf(const Peer& peer);
 // Parses a result of UriOf. Returns ConfigurationError for any other text.
 absl::StatusOr<Peer> PeerFromUri(const std::string& uri);
 
-// The names in a certificate. Exactly one of its URIs has the scheme muster:// and names the task.
-// URIs with other schemes, such as spiffe://, are ignored.
+// The names in a certificate. Exactly one URI of a certificate has the scheme muster://. This URI
+// names the task. URIs with other schemes, such as spiffe://, are ignored.
 struct CertificateFacts {
   Peer peer;
   std::vector<std::string> hosts;  // Host names and IP addresses.
 };
 // FactsOf and FactsOfPem return ConfigurationError if the certificate is malformed or does not name
-// exactly one task. They do not verify the signature. The TLS handshake does so.
+// exactly one task. They do not verify the signature, because the TLS handshake verifies it.
 absl::StatusOr<CertificateFacts> FactsOf(X509* certificate);
 absl::StatusOr<CertificateFacts> FactsOfPem(const std::string& pem);
 // Parses all certificates of a PEM text. Returns an empty vector if there are none.

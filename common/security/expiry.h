@@ -18,9 +18,9 @@ namespace muster::security {
 // leaf certificate and its intermediate certificates. Returns nullopt if `chain` has no
 // certificate.
 std::optional<int64_t> ChainExpiry(const std::string& chain);
-// Considers only the certificates in `authorities` that belong to the issuer of the last
-// certificate in `chain`. Returns the latest of their expiry times, or nullopt if there is no such
-// certificate. Both arguments are PEM.
+// Returns the latest expiry time of the certificates in `authorities` that belong to the issuer of
+// the last certificate in `chain`. Returns nullopt if the issuer has no certificate there. Both
+// arguments are PEM.
 std::optional<int64_t> AuthorityExpiry(const std::string& chain, const std::string& authorities);
 
 // Thread-safe.
@@ -30,7 +30,7 @@ class ExpiryWatch {
   void Set(std::map<std::string, int64_t> ends);
   // Logs the warnings that are due at the time `now`.
   void Look(int64_t now);
-  // Returns the path of a file that has expired at the time `now`. Returns "" if there is none.
+  // Returns the path of a certificate file that is expired at the time `now`, or "" if none is.
   std::string Ended(int64_t now) const;
 
  private:

@@ -1,5 +1,5 @@
-// A cache of the facts of certificates. A server needs the facts of the caller's certificate for
-// each call, and OpenSSL would otherwise parse the certificate for each.
+// A cache of CertificateFacts. A server needs the facts of the caller's certificate in each call.
+// Without the cache, OpenSSL would parse the certificate in each call.
 #pragma once
 
 #include <string>
@@ -15,10 +15,10 @@ namespace muster::security {
 // Thread-safe.
 class FactsCache {
  public:
-  // The cache removes all facts when it has `most`.
+  // If the cache has `most` certificates, it removes all of them before it adds the next one.
   explicit FactsCache(size_t most = 4096) : most_(most) {}
 
-  // Returns FactsOfPem(pem). Does not remember an error.
+  // Returns FactsOfPem(pem). Does not cache errors.
   absl::StatusOr<CertificateFacts> Get(const std::string& pem);
   size_t size() const;
 

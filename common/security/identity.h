@@ -44,8 +44,8 @@ struct IdentityOptions {
 
 class Identity final : public StreamSecurity {
  public:
-  // Returns ConfigurationError if the key or the files are invalid, or if the certificate is not
-  // that of `options.self`.
+  // Returns ConfigurationError if the key or the files are invalid, or if the certificate does not
+  // name `options.self`.
   static absl::StatusOr<std::shared_ptr<Identity>> Make(IdentityOptions options);
   ~Identity() override;
 
@@ -55,19 +55,19 @@ class Identity final : public StreamSecurity {
   absl::StatusOr<SslPtr> NewSession(bool server, const std::string& address) override;
   absl::StatusOr<Peer> PeerOf(const SSL& session) override;
   // Checks the names in a certificate whose signature is already verified. Returns the cluster and
-  // task of the certificate. Returns ConfigurationError if the cluster is not that of this process.
-  // With certificate files, also returns ConfigurationError if the certificate does not name the
-  // host that IdentityOptions::hosts has for the task.
+  // task of the certificate. Returns ConfigurationError if the cluster differs from this process's
+  // cluster, or if the certificate does not name the host of its task (IdentityOptions::hosts). The
+  // host check applies only with certificate files.
   absl::StatusOr<Peer> VerifyPeer(const CertificateFacts& facts) const;
 
   // Returns the path of a file with an expired certificate, or "" if there is none. Peers refuse
   // the connections of a process whose certificate has expired.
   std::string Expired() const { return expiry_.Ended(Now()); }
 
-  // Returns the ReadingToken of each run key in the key file, which has one or two (RunKeys in
-  // run_key.h). A holder of such a token may read the state of this cluster over HTTP (common/web).
-  // The first token is that of the key from which this process made its certificate. Returns an
-  // empty vector with certificate files.
+  // Returns the ReadingToken of each run key. A key file has one or two run keys (RunKeys in
+  // run_key.h). A holder of a token may read the state of this cluster over HTTP (common/web). The
+  // first token belongs to the key from which this process made its certificate. If this process
+  // uses certificate files, returns an empty vector.
   std::vector<std::string> ReadingTokens() const;
 
   // Returns the names of the trusted authorities, for example "Muster run authority 1a2b...". The
@@ -83,7 +83,7 @@ class Identity final : public StreamSecurity {
 
   // Reads the key file or the certificate files now. Logs a warning for each certificate file that
   // has expired or expires soon (ExpiryWatch). If the new content is invalid, logs the error once
-  // and keeps the previous content. Has no effect with run_key_descriptor.
+  // and keeps the previous content. Has no effect if run_key_descriptor is set.
   void Refresh();
 
  private:

@@ -1,6 +1,6 @@
 // The run key: a secret of 32 random bytes that all tasks of a run share. The key is never sent
-// over a connection. A task proves that it has the key by a certificate that only a holder of the
-// key can make (Authority::FromRunKey).
+// over a connection. A task proves possession of the key with a certificate that only a holder of
+// the key can make (Authority::FromRunKey).
 #pragma once
 
 #include <sys/types.h>
@@ -49,8 +49,8 @@ absl::StatusOr<RunKeys> ParseRunKeys(std::string_view text, const std::string& o
 Secret FormatRunKey(const Secret& key);
 
 // Returns a token whose holder may read the state of the cluster over HTTP. The token is
-// HMAC-SHA256(key, "status") as 64 hexadecimal digits. It permits nothing else, and the key cannot
-// be computed from the token.
+// HMAC-SHA256(key, "status") as 64 hexadecimal digits. The token permits nothing else, and the key
+// cannot be computed from the token.
 std::string ReadingToken(const Secret& key);
 
 // Reads a key file. Follows symbolic links. Returns ConfigurationError if users other than the
@@ -65,14 +65,14 @@ absl::StatusOr<RunKeys> ReadRunKeys(int descriptor);
 // if there is no such path.
 std::string RunKeyPath(const std::string& configured);
 // Returns the path to which `muster key new` writes by default: $XDG_CONFIG_HOME/muster/run.key, or
-// ~/.config/muster/run.key if XDG_CONFIG_HOME is no absolute path. Returns "" if HOME is needed and
-// not set.
+// ~/.config/muster/run.key if XDG_CONFIG_HOME is not an absolute path. Returns "" if the path needs
+// HOME and HOME is not set.
 std::string DefaultRunKeyPath();
 
 // The environment variable in which the launcher passes a descriptor of the key file to a task.
 inline constexpr char kRunKeyDescriptor[] = "MUSTER_RUN_KEY_FD";
-// Returns the descriptor in kRunKeyDescriptor, which the caller must close. Removes the variable
-// from the environment, so that child processes do not look for the descriptor.
+// Returns the descriptor in kRunKeyDescriptor. The caller must close the descriptor. Removes the
+// variable from the environment, so that child processes do not look for the descriptor.
 std::optional<int> TakeRunKeyDescriptor();
 
 // The smallest number of a descriptor that a child process inherits for its key. Between fork and
@@ -82,8 +82,8 @@ inline constexpr int kMinInheritedDescriptor = 10;
 // after exec, for kRunKeyDescriptor.
 absl::StatusOr<Fd> RunKeyToInherit(std::string_view text);
 
-// Creates a file with the permissions `mode`. Returns ConfigurationError if `path` exists, even as
-// a symbolic link to a missing file, or if the file cannot be written. Leaves no partial file.
+// Creates a file with the permissions `mode`. Returns ConfigurationError if the file cannot be
+// written or `path` exists. A dangling symbolic link counts as existing. Leaves no partial file.
 absl::Status WriteNewFile(const std::string& path, std::string_view text, mode_t mode);
 // Writes a new random key to a file that only its owner can read. Creates the folder if it is
 // missing.

@@ -28,9 +28,9 @@ class StreamSecurity {
  public:
   virtual ~StreamSecurity() = default;
   // Returns a TLS session for one new connection, with this process's current certificate and
-  // trusted authorities. The caller must set the socket of the session. A client passes as
-  // `address` the "host:port" that it dials, so that the session resumes an earlier session with
-  // that address. A server passes "".
+  // trusted authorities. The caller must set the socket of the session. `address` is the
+  // "host:port" that a client dials. If the client has an earlier session with this address, the
+  // new session resumes the earlier session. A server passes "".
   virtual absl::StatusOr<SslPtr> NewSession(bool server, const std::string& address) = 0;
   // Returns the identity of the peer after a handshake. If the peer is refused, returns an error
   // whose message is the reason, in one sentence.

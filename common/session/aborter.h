@@ -1,6 +1,6 @@
-// Aborts communicators (common/collective/communicator.h) on a thread of its own. An abort can
-// hang, for example in a GPU driver. The other threads of the process can then still send
-// heartbeats, detect the hang, and exit.
+// Aborts communicators (common/collective/communicator.h) on a dedicated thread. An abort can hang,
+// for example in a GPU driver. The other threads of the process can then still send heartbeats,
+// detect the hang, and exit.
 #pragma once
 
 #include <memory>

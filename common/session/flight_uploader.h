@@ -1,8 +1,8 @@
-// Delivers this process's flight records to the chief, on a thread of its own. A flight record is a
+// Delivers this process's flight records to the chief, on a dedicated thread. A flight record is a
 // log of the last events before a failure (common/flight/flight_record.h). The uploader retries
-// failed deliveries. If a new process has replaced the chief, the uploader sends the records to the
-// new process. When this process ends, the uploader writes the undelivered records to the fallback
-// folder, and logs the names of the files. Only WaitIdle and the destructor block.
+// failed deliveries. If a new process replaces the chief's process, the uploader sends the records
+// to the new process. When this process ends, the uploader writes the undelivered records to the
+// fallback folder, and logs the names of the files. Only WaitIdle and the destructor block.
 //
 // Thread-safe.
 #pragma once
@@ -41,8 +41,8 @@ class FlightUploader {
   ~FlightUploader();
 
   // Queues a record with the current events of `recorder`. If the queue is full, drops its oldest
-  // record. If `last` is true, the process ends soon. From this call on, a record whose delivery
-  // fails is written to the fallback folder without a retry.
+  // record. If `last` is true, the process ends soon. From this call on, the uploader does not
+  // retry failed deliveries, and writes the records to the fallback folder.
   void Enqueue(FlightHeader header, const FlightRecorder& recorder, bool last);
   // Retries immediately. Members call this when a chief has become reachable.
   void Retry();

@@ -30,8 +30,8 @@ class SessionClient final
   static std::shared_ptr<SessionClient> Open(proto::Coordinator::Stub* stub, proto::Hello hello,
                                              Callbacks callbacks);
 
-  // Sends a report. If an older report is not sent yet, drops the older report, because each report
-  // contains the whole state of the member. Thread-safe.
+  // Sends a report. Drops an older report that is not sent yet, because each report contains the
+  // whole state of the member. Thread-safe.
   void Send(proto::Report report);
   // Ends the stream after the pending messages are sent.
   void Leave();

@@ -1,5 +1,5 @@
-// Takes part in traces for one process. A trace shows what the threads of all tasks do during a few
-// training steps. The command `muster trace` requests a trace from the chief.
+// Records the part of one process in traces. A trace shows what the threads of all tasks do during
+// a few training steps. The command `muster trace` requests a trace from the chief.
 //
 // A TraceClient has one thread, which keeps an Await call open at the chief. When a trace begins,
 // the chief answers the call. The TraceClient then records the spans of this process
@@ -66,8 +66,8 @@ class TraceClient {
   std::thread thread_;    // The last member, because it uses the others.
 };
 
-// A call that asks for the time by the peer's clock. By this process's clock, the call begins at
-// `begin_ns` and ends at `end_ns`. The peer answers `theirs_ns`.
+// One call that reads the peer's clock. The call begins at `begin_ns` and ends at `end_ns` by this
+// process's clock. `theirs_ns` is the time in the peer's answer.
 struct ClockRoundTrip {
   int64_t begin_ns = 0, end_ns = 0, theirs_ns = 0;
 };
@@ -79,7 +79,7 @@ struct MeasuredOffset {
 // Computes the offset from the shortest round trip. Returns zeros if there are no round trips.
 MeasuredOffset OffsetOf(const std::vector<ClockRoundTrip>& round_trips);
 
-// Returns the messages that deliver `record`. Each is smaller than rpc::kMaxRequestBytes.
+// Returns the messages that deliver `record`. Each message is smaller than rpc::kMaxRequestBytes.
 std::vector<proto::TraceKeepRequest> TracePieces(const SpanRecord& record);
 
 }  // namespace muster

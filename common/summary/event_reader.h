@@ -1,5 +1,5 @@
-// Reads folders of TensorBoard event files. A restarted writer needs the last step of a folder.
-// Reports need the curves and pictures. These functions read a damaged file up to its first damaged
+// Reads folders of TensorBoard event files. A restarted writer needs the last step of a folder, and
+// reports need the curves and pictures. These functions read a damaged file up to its first damaged
 // record.
 //
 // Every event file of Muster begins with a SessionLog START event. The event's step is the first
@@ -15,8 +15,8 @@
 
 namespace muster::summary {
 
-// Returns the highest step with a value of `tag` in the event files of `directory`, or -1 if there
-// is none. Ignores void values and unreadable files.
+// Returns the highest step with a value of `tag` in the event files of `directory`, or -1 if no
+// step has a value. Ignores void values and unreadable files.
 int64_t LastStepOf(const std::string& directory, const std::string& tag);
 
 struct Point {
@@ -46,7 +46,7 @@ struct WriterFile {
   std::string writer;  // The same as WriterStart::writer.
   // Times of the file's first and last event, in seconds since 1970. 0 if the file has no events.
   double first = 0, last = 0;
-  int64_t unread_bytes = 0;  // Bytes from the first damaged record on. 0 if no record is damaged.
+  int64_t unread_bytes = 0;  // Bytes after the last valid record. 0 if all records are valid.
 };
 
 struct RunContent {
@@ -60,7 +60,7 @@ struct RunContent {
 // Returns true if `directory` has at least one event file.
 bool HasEvents(const std::string& directory);
 
-// Reads all event files of `directory`. Returns an empty content if there are none.
+// Reads all event files of `directory`. Returns an empty RunContent if there are no files.
 RunContent ReadRun(const std::string& directory);
 
 // Adds the events of one file to `*content`, up to the first damaged record of the file. Sets all

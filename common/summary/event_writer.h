@@ -1,13 +1,13 @@
 // Writes a TensorBoard event file: scalars, texts, images and histograms, each with a tag and a
 // step. Not thread-safe.
 //
-// The writer buffers records in memory. It writes them to the file in Flush(), in the destructor,
-// and in the first call after Options::flush_interval has passed. If a write fails, for example on
-// a full disk, the call returns the error and the records stay in the buffer for the next flush. If
-// the buffer has kMaxPending bytes, the writer drops new records. The next flush continues where
-// the failed write stopped, so the file has no gap. A killed process may leave an incomplete last
-// record, which TensorBoard ignores. Flushed records survive a crash of the process. After Sync(),
-// they also survive a crash of the host.
+// The writer buffers records in memory. The writer writes the records to the file in Flush(), in
+// the destructor, and in the first call after Options::flush_interval has passed. If a write fails,
+// for example on a full disk, the call returns the error and the records stay in the buffer for the
+// next flush. If the buffer has kMaxPending bytes, the writer drops new records. The next flush
+// continues where the failed write stopped, so the file has no gap. A killed process may leave an
+// incomplete last record, which TensorBoard ignores. Flushed records survive a crash of the
+// process. After Sync(), the records also survive a crash of the host.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@
 
 namespace muster::summary {
 
-// The beginning of an event file's name. TensorBoard looks for it.
+// The beginning of an event file's name. TensorBoard looks for this text.
 inline constexpr std::string_view kEventFilePrefix = "events.out.tfevents.";
 
 class Event;
@@ -40,10 +40,10 @@ class EventWriter {
  public:
   struct Options {
     // The first step that this writer may write. Every file begins with a SessionLog START event
-    // that has this step. For TensorBoard, the event invalidates records of this step and of later
-    // steps in older files of the folder. The first START event that TensorBoard sees marks the
-    // start of the run and invalidates nothing. The first file of a run therefore needs a START
-    // event too. Otherwise the event of the second file would be the first one, and would
+    // that has this step. In TensorBoard, the event invalidates records of this and later steps in
+    // older files of the folder. The first START event that TensorBoard sees marks the start of the
+    // run and invalidates nothing. The first file of a run therefore needs a START event too.
+    // Otherwise the START event of the second file would be the first START event, and would
     // invalidate nothing.
     int64_t first_step = 1;
     Duration flush_interval = std::chrono::seconds(2);

@@ -1,5 +1,5 @@
 // A histogram with the bucket limits that TensorFlow and PyTorch use for TensorBoard: 0, and both
-// signs of 1e-12 * 1.1^k (k = 0, 1, ...) up to 1e20. Adjacent limits differ by 10 %.
+// signs of 1e-12 * 1.1^k (k = 0, 1, ...) up to 1e20 and of the largest finite double.
 #pragma once
 
 #include <cstdint>

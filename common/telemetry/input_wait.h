@@ -3,8 +3,8 @@
 
 namespace muster {
 
-// A fraction of the time of training steps. If the steps wait for input for at least this fraction
-// of their time, the chief's log and the launcher's report advise how to load data faster.
+// A fraction of the time of training steps. If the steps wait for input for at least this fraction,
+// the chief's log and the launcher's report give advice on faster data loading.
 inline constexpr double kMuchInputWait = 0.1;
 
 }  // namespace muster

@@ -1,5 +1,5 @@
 // Formats the text of /metrics in Prometheus' exposition format. docs/metrics.md describes each
-// name, and tests/golden/metrics.txt lists them.
+// metric name, and tests/golden/metrics.txt lists the names.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,7 @@
-// The functions of NVML (the library of NVIDIA's driver) that Muster calls, loaded at run time.
-// Their declarations are copies of those in NVIDIA's nvml.h, so that a build does not need nvml.h.
-// The copies stay valid with newer drivers, because NVML gives a function a new name ("..._v2")
-// when its signature changes. Thread-safe.
+// The functions of NVML (the library of NVIDIA's driver) that Muster calls, loaded at run time. The
+// declarations are copied from NVIDIA's nvml.h, so that a build does not need nvml.h. The copies
+// stay valid with newer drivers, because NVML gives a function a new name ("..._v2") when its
+// signature changes. Thread-safe.
 #pragma once
 
 #include <optional>
@@ -20,8 +20,8 @@ struct Nvml {
   };
   static constexpr int kSuccess = 0, kNoPermission = 4, kDriverNotLoaded = 9;
 
-  // Loads the library and never unloads it. Returns nullopt if the library does not exist, or if it
-  // lacks a function that all drivers have.
+  // Loads the library and never unloads it. Returns nullopt if the library is missing, or lacks a
+  // function that all drivers have.
   static std::optional<Nvml> Load(const char* library);
 
   // Calls `function`. Returns true if the call succeeds, and false if it fails or `function` is
@@ -35,7 +35,7 @@ struct Nvml {
   // `gpu` is not in MIG mode.
   std::optional<std::vector<std::string>> InstancesOf(Device gpu) const;
 
-  // All drivers have these functions. Those that return int return kSuccess or an error code.
+  // All drivers have these functions. An int result is kSuccess or an error code.
   int (*init)() = nullptr;
   int (*shutdown)() = nullptr;
   const char* (*text)(int error) = nullptr;

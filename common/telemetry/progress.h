@@ -1,7 +1,7 @@
 // Shows the progress of a training run, either as a bar at the bottom of a terminal or as plain
-// lines. The chief makes a ProgressState for each change. A chief that `muster launch` has started
-// sends its states as JSON lines to `muster launch`, which shows them. Any other chief shows its
-// states itself.
+// lines. The chief makes a ProgressState for each change. If `muster launch` has started the chief,
+// the chief sends the states as JSON lines to `muster launch`, which shows the states. Any other
+// chief shows its states itself.
 #pragma once
 
 #include <cstdint>
@@ -46,14 +46,14 @@ absl::StatusOr<ProgressState> ProgressFromJson(const Json& json);
 
 // Formats a duration, such as "1:23", "2:03:04" or "3 d 4 h".
 std::string FormatSeconds(double seconds);
-// Formats a measured number, such as "12,345", or "1.50" below 10.
+// Formats a measured number, such as "12,345". Below 10, there are two decimals ("1.50").
 std::string FormatCount(double count);
 // Formats an integer, such as "12,345".
 std::string FormatGrouped(int64_t count);
 
 // Returns the bar, one line of at most `width` columns. Omits the least important fields if not all
-// fit. `age` is the time since the state was made. If `age` is high, the bar shows it as the time
-// without progress. `unicode` permits characters other than ASCII. Pure function.
+// fit. `age` is the time since the state was made. If `age` is above 5 s, the bar shows "no
+// progress for" and the age. `unicode` permits characters other than ASCII. Pure function.
 std::string RenderProgressBar(const ProgressState& state, int width, Duration age, bool unicode);
 // Returns the state as a plain line of any length.
 std::string RenderProgressLine(const ProgressState& state);
@@ -61,7 +61,7 @@ std::string RenderProgressLine(const ProgressState& state);
 // Returns true if the locale's encoding is UTF-8. Callers pass the result as `unicode`.
 bool LocaleIsUtf8();
 
-// Decides what to show and when. Does no I/O and reads no clock: the caller prints the results.
+// Computes the bar and log lines. Does no I/O and reads no clock: the caller prints the results.
 class ProgressDisplay {
  public:
   // If `terminal` is true, there is a bar, and Update returns a line for the end of each pass. If
@@ -98,20 +98,20 @@ inline constexpr const char* kProgressFdVariable = "MUSTER_PROGRESS_FD";
 // Returns the descriptor in kProgressFdVariable, or nullopt if the variable is unset or invalid.
 std::optional<int> ProgressFdFromEnvironment();
 // Returns a sink that sends JSON lines to `fd`. The sink sends all kEpoch and kEnd states, and at
-// most 10 other states per second. It owns `fd`.
+// most 10 other states per second. The sink owns `fd`.
 std::unique_ptr<ProgressSink> MakeProgressSender(int fd);
 // Returns a sink that shows the bar on stderr, below the log lines. If stderr is not a terminal,
 // the sink writes plain lines to the log.
 std::unique_ptr<ProgressSink> MakeProgressPrinter();
-// Returns MakeProgressSender if ProgressFdFromEnvironment returns a descriptor, and otherwise
-// MakeProgressPrinter. Must be called at most once.
+// Returns a MakeProgressSender sink if ProgressFdFromEnvironment returns a descriptor, and
+// otherwise a MakeProgressPrinter sink. Must be called at most once.
 std::unique_ptr<ProgressSink> MakeProgressSink();
 
 // Computes rates, and the time spent waiting as a fraction of the whole time. The results are
 // averages over about the last 5 s, so that they change slowly enough to read. Reads no clock.
 class RateMeter {
  public:
-  // Adds one step that took `seconds`. For `wait_seconds` of this time, the step waited.
+  // Adds one step that took `seconds`, including `wait_seconds` of waiting.
   void Add(int64_t examples, double seconds, double wait_seconds);
   double examples_per_second() const { return seconds_ > 0 ? examples_ / seconds_ : 0; }
   double steps_per_second() const { return seconds_ > 0 ? steps_ / seconds_ : 0; }

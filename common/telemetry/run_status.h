@@ -1,5 +1,5 @@
-// Formats the state of a job, the reply of the RPC Coordinator.Status. `muster status` and the
-// chief's status page show the results. Pure functions.
+// Formats the state of a job. The state is the reply of the RPC Coordinator.Status. `muster status`
+// and the chief's status page show the results. Pure functions.
 #pragma once
 
 #include <string>
@@ -24,7 +24,7 @@ struct Straggler {
 };
 std::vector<Straggler> StragglersOf(const proto::StatusReply& reply);
 // Returns "worker 1 is a straggler: ", followed by the result of StragglerReason. If a time is
-// unknown, "the others wait for it" follows instead.
+// unknown, returns "worker 1 is a straggler: the others wait for it".
 std::string StragglerText(const Straggler& straggler);
 // Returns "it needs 200 ms of a step before it waits for others, and they need 50 ms ...". The
 // arguments are times in seconds. REQUIRES: both are positive.

@@ -22,10 +22,10 @@ struct SystemStats {
   int64_t network_sent_bytes = 0, network_received_bytes = 0;
   std::vector<proto::GpuStats> gpus;
 };
-// Sets the fields of `*stats` that `system` has.
+// Copies the fields of `system` to the same fields of `*stats`.
 void AddTo(const SystemStats& system, proto::TaskStats* stats);
 
-// Parse the content of /proc/self/stat and /proc/self/statm. Return nullopt for malformed content.
+// Parse the content of /proc/self/stat or /proc/self/statm. Return nullopt for malformed content.
 std::optional<double> CpuSecondsOf(std::string_view proc_self_stat);
 std::optional<int64_t> RssBytesOf(std::string_view proc_self_statm);
 // Parses the content of /proc/self/net/dev. Returns the sums of sent and received bytes. Skips

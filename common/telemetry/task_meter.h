@@ -42,7 +42,7 @@ class TaskMeter {
   void AddGeneration();
   // Counts a complete checkpoint that this process has written.
   void AddCheckpoint();
-  // Sets how often the launcher has restarted this task.
+  // Sets the number of restarts of this task by the launcher.
   void SetRestarts(int64_t restarts);
   // For the chief of a job with parameter servers: sets the numbers of the run's lost pushes and
   // updates.
@@ -54,24 +54,24 @@ class TaskMeter {
   // Returns the queue counts of the input pipelines of `dataset`. `dataset` is "train", or a name
   // that the program has chosen. The pipelines write the counts, and Stats reads them.
   std::shared_ptr<data::QueueDepth> InputQueue(const std::string& dataset);
-  // For a worker with parameter servers: the number of transfers without an answer. A transfer
-  // pushes or pulls one chunk, a part of the variables. PushPullClient writes the number. Pulls of
-  // embedding rows before a step (FetchRows) do not count.
+  // For a worker with parameter servers: returns the number of transfers without an answer. A
+  // transfer pushes or pulls one chunk, a part of the variables. PushPullClient sets the number.
+  // Pulls of embedding rows before a step (FetchRows) do not count.
   const std::shared_ptr<std::atomic<int64_t>>& chunks_in_flight() const {
     return chunks_in_flight_;
   }
-  // The bytes that this process exchanges with other tasks. Connections and communicators write
-  // these counts.
+  // Returns the counts of bytes that this process exchanges with other tasks. Connections and
+  // communicators update these counts.
   const std::shared_ptr<transport::TaskTraffic>& traffic() const { return traffic_; }
 
   proto::TaskStats Stats(MonotonicTime now = Clock::now()) const;
   // Returns the current phase and step.
   std::pair<Phase, int64_t> phase() const;
-  // Returns the last value of SetStraggler for each member that has one.
+  // Returns the last value that SetStraggler set for each member. Other members are absent.
   std::map<std::string, bool> stragglers() const;
 
  private:
-  // Returns the number of seconds without a finished step after which rates are 0.
+  // Returns a time in seconds. If no step has ended for this time, Stats reports rates of 0.
   double StaleAfterLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   double LocalStepSecondsLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 

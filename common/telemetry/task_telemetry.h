@@ -1,6 +1,6 @@
 // The telemetry of one task: a TaskMeter (task_meter.h), a thread that samples the resource use of
-// the process once a second, and an HTTP server for /metrics. The server exists only if the job has
-// status.metrics_port.
+// the process once a second, and an HTTP server for /metrics. The server exists only if the job
+// sets status.metrics_port.
 #pragma once
 
 #include <functional>
@@ -17,8 +17,8 @@ namespace muster {
 
 class TaskTelemetry {
  public:
-  // `restarts` is how often the launcher has restarted this task. Returns ConfigurationError if the
-  // port of /metrics cannot be bound.
+  // `restarts` is the number of restarts of this task by the launcher. Returns ConfigurationError
+  // if the port of /metrics cannot be bound.
   static absl::StatusOr<std::unique_ptr<TaskTelemetry>> Start(const ClusterConfig& cluster,
                                                               const Job& job, int restarts);
   // Blocks for at most a second, even if a GPU driver hangs.

@@ -1,5 +1,5 @@
-// The chief's tasks besides training: the chief coordinates the job and publishes results. chief/
-// implements ChiefRole, and the task in worker/ calls it. Only a main.cc depends on both folders.
+// The chief's tasks besides training: the chief coordinates the job and publishes results. The
+// folder chief/ implements ChiefRole, and worker/ calls it. Only main.cc files depend on both.
 //
 // A member is a process that trains. The chief is a member too, except in a parameter-server job.
 #pragma once
@@ -40,8 +40,8 @@ struct StartingPoint {
   bool finished = false;
   // The checkpoint to resume from. Absent if training begins from the program's initial state.
   std::optional<checkpoint::Snapshot> restore;
-  // True if another chief of this job ran before this one. Members may then have a newer state than
-  // `restore`.
+  // True if another chief process of this job ran before this process. Members may then have a
+  // newer state than `restore`.
   bool may_be_held = false;
 };
 
@@ -54,18 +54,18 @@ struct DirectParts {
   Replica* replica = nullptr;
   // Examples in each split. 0 if the program does not have the split.
   int64_t train_examples = 0, validation_examples = 0, test_examples = 0;
-  // Epochs between two passes over the test split. 0 if there is only one, at the end.
+  // Epochs between two passes over the test split. 0 if the only pass is at the end of training.
   int64_t test_every = 0;
   // The checkpoint to resume from. Absent if training begins from the initial state.
   std::optional<checkpoint::Snapshot> restore;
-  // Set if the caller has tried to load initial weights. The caller does so only if `restore` is
+  // Set if the caller has tried to load initial weights. The caller loads them only if `restore` is
   // absent. Maps the name of each integer buffer to the bytes that it had after build() and before
   // the load.
   std::optional<std::map<std::string, std::string>> built_integers;
-  // The error of that load. The chief ignores the error if the parameter servers hold a state of
-  // this run, because the loaded weights are then not needed. There is one more condition if the
-  // program has integer buffers, which servers do not hold. Their values must be in the ChiefRecord
-  // (chief/leases/chief_record.h) of an earlier chief.
+  // The error of loading the initial weights. The chief ignores this error if the parameter servers
+  // hold a state of this run, because the initial weights are then not needed. Servers do not hold
+  // integer buffers. If the program has integer buffers, the chief ignores the error only if the
+  // ChiefRecord (chief/leases/chief_record.h) of an earlier chief has their values.
   absl::Status unloaded;
 };
 
@@ -75,8 +75,8 @@ class ChiefRole {
   // Decides where training begins, from the job's `restore` and model_dir. Reads the checkpoint,
   // which may take minutes.
   virtual absl::StatusOr<StartingPoint> Begin() = 0;
-  // Returns the writer of checkpoints, or null if the job writes none. Owned by this object.
-  // REQUIRES: Begin has returned.
+  // Returns the writer of checkpoints, or null if the job writes no checkpoints. Owned by this
+  // object. REQUIRES: Begin has returned.
   virtual CheckpointSink* checkpoints() = 0;
   // Returns the receivers of the training reports. Owned by this object.
   virtual std::vector<Observer*> observers() = 0;
@@ -90,10 +90,10 @@ class ChiefRole {
   // Thread-safe. Has the same effect as a stop request (SIGTERM) to a member. Called by a chief
   // that is not a member.
   virtual void RequestStop() = 0;
-  // Called with the result of this process's training, or of its preparation. Blocks until all
-  // members have left, or the job's deadlines have passed. Writes result.json. Returns the final
-  // status of the job, from which the caller computes the exit code. Two threads may call End: the
-  // later call also blocks and returns the same status.
+  // Called with the result of this process's training, or of the preparation for training. Blocks
+  // until all members have left, or the job's deadlines have passed. Writes result.json. Returns
+  // the final status of the job, from which the caller computes the exit code. Two threads may call
+  // End: the second call also blocks, and returns the same status.
   virtual absl::Status End(const absl::Status& result) = 0;
   // Thread-safe. After this call, End no longer waits for tasks that are not members. An example of
   // such a task is the evaluator.

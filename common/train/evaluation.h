@@ -28,8 +28,8 @@ struct PassOptions {
   // first batch.
   bool summary = false;
   // Returns true if the pass must stop. Each replica calls its own function. With one replica, the
-  // function is called before each batch. With several, it is called about four times a second. If
-  // the function of one replica returns true, all replicas stop. May be null.
+  // function is called before each batch. With several replicas, it is called about four times a
+  // second. If the function of one replica returns true, all replicas stop. May be null.
   std::function<bool()> stop;
   // Called after each batch. `done` and `total` count batches. May be null.
   std::function<void(int64_t done, int64_t total)> progress;
@@ -45,16 +45,16 @@ struct PassResult {
   SummaryData summary;
 };
 
-// Returns the number of examples that all replicas together take in one batch of a pass. With the
-// job's evaluate.batch_size, each replica takes that many. Without it, each takes as many as in a
+// Returns the number of examples in one batch of a pass, over all replicas. Each replica takes
+// evaluate.batch_size examples. If this key is not set, each replica takes as many as in a
 // micro-batch of training. `declared_replicas` is the number of replicas in the whole cluster. If
-// `num_replicas` is lower, because members were lost, the batch of each replica does not grow: a
-// larger batch may not fit in memory. The batch size does not affect the result of a pass.
+// members were lost, `num_replicas` is lower. The batch of each replica then does not grow, because
+// a larger batch may not fit in memory. The batch size does not affect the result of a pass.
 int64_t PassBatchSize(const Job& job, int64_t global_batch_size, int num_replicas,
                       int declared_replicas = 0);
 
 // Makes one pass. Called by every replica in its own thread. During the pass, all modules are in
-// evaluation mode. Afterwards each module has its previous mode again.
+// evaluation mode. After the pass, each module has its previous mode again.
 absl::StatusOr<PassResult> RunPass(const Job& job, Replica* replica,
                                    collective::Communicator* communicator,
                                    const PassOptions& options);
@@ -81,8 +81,8 @@ absl::StatusOr<PartSums> EvaluatePart(const Job& job, Replica* replica, Split sp
 // metric. The sums of the other metrics follow in the order of declaration.
 std::map<std::string, double> MetricResults(const Replica& replica, const double* sums);
 
-// Returns the images that metrics draw, such as a confusion matrix. `sums` is as for MetricResults.
-// The tag of an image is the name of its metric.
+// Returns the images that metrics draw, such as a confusion matrix. `sums` has the same meaning as
+// for MetricResults. The tag of an image is the name of its metric.
 std::vector<ImageReport> MetricImages(const Replica& replica, const double* sums);
 
 // Makes the dataset that the program declares for `split`. Returns an error if the dataset is null

@@ -1,5 +1,5 @@
 // Interfaces for the graph of operations that TensorBoard shows. A program that implements
-// GraphSource provides a graph. An observer that implements GraphObserver receives one. The
+// GraphSource provides a graph. An observer that implements GraphObserver receives a graph. The
 // training loop finds both interfaces with dynamic_cast, because most programs and observers
 // implement neither. This code does not need LibTorch.
 #pragma once

@@ -32,7 +32,7 @@ struct Generation {
   // True if the job ended before a generation formed. The other fields are then not set.
   bool job_done = false;
   uint64_t id = 0;
-  std::string run_id;  // Names the run in messages and files.
+  std::string run_id;  // Identifies the run in messages and files.
   int rank = 0;        // The rank of this member.
   // The number of replicas of each member, indexed by rank.
   std::vector<int> replicas_per_rank;
@@ -65,7 +65,7 @@ class Membership {
   virtual absl::Status Explain(const absl::Status& local) = 0;
   // Reports a failure of this process's own program or data. Must be the first method that is
   // called on this object after the failure. The final status of the job then names this failure,
-  // and not an error that follows from it.
+  // and not a later error that this failure causes.
   virtual void ReportFailure(const absl::Status& failure) = 0;
   // Thread-safe. Called when this process receives a stop request (SIGTERM or SIGINT).
   virtual void RequestStop() = 0;
@@ -95,22 +95,22 @@ struct StepReport {
   double learning_rate = 0;                      // Rate of the first optimizer.
   std::map<std::string, double> learning_rates;  // Keyed by optimizer.
   // The L2 norm of each optimizer's gradients before clipping, keyed by optimizer. Set only at
-  // steps for which summaries are written. With parameter servers, the norm of one worker's
-  // gradients.
+  // steps for which summaries are written. With parameter servers, each norm covers only one
+  // worker's gradients.
   std::map<std::string, double> gradient_norms;
   int64_t examples = 0;  // Examples in this step.
-  // Values that the program reports under a name, such as "d_loss". Each is a mean over the global
-  // batch, as the loss is.
+  // Values that the program reports under a name, such as "d_loss". Like the loss, each value is a
+  // mean over the global batch.
   std::map<std::string, double> values;
   // The program's metrics over the steps of this epoch up to this step.
   std::map<std::string, double> metrics;
-  // Set if the job's precision is float16. With parameter servers, the scale of the worker that
-  // computed this step.
+  // Set if the job's precision is float16. With parameter servers, this is the scale of the worker
+  // that computed the step.
   std::optional<LossScaleReport> loss_scale;
-  // Seconds of this step. compute_seconds is how long rank 0's first replica computed, and
-  // wait_seconds how long it waited for other replicas. input_seconds is the longest time for which
-  // a replica waited for its part of the batch. With parameter servers, all three are times of the
-  // worker that computed this step.
+  // Seconds of this step. compute_seconds is the time that rank 0's first replica computed.
+  // wait_seconds is the time that this replica waited for other replicas. input_seconds is the
+  // longest time that a replica waited for its part of the batch. With parameter servers, all three
+  // are times of the worker that computed this step.
   double compute_seconds = 0, wait_seconds = 0, input_seconds = 0;
   // Seconds since the previous step.
   double total_seconds = 0;
@@ -138,7 +138,7 @@ struct ParameterReport {
 };
 
 // The report of the state with which a generation starts. If the chief was lost, the last reports
-// of the previous generation may not be published. StartReport therefore repeats some of them.
+// of the previous generation may be missing. StartReport therefore repeats some of them.
 struct StartReport {
   std::string program;
   int world_size = 0, num_replicas = 0;
@@ -160,7 +160,7 @@ struct StartReport {
   // The number of epochs that had begun at start_step. If it is -1, the observer computes the
   // number from start_step and steps_per_epoch.
   int64_t epochs_begun = -1;
-  bool finished = false;  // True if the program ended its training at start_step.
+  bool finished = false;  // True if the program or a callback ended training at start_step.
   // The step whose weights a callback has restored. 0 if the weights are those of start_step.
   int64_t weights_of = 0;
   std::optional<LossScaleReport> loss_scale;  // Set if the job's precision is float16.
@@ -195,7 +195,7 @@ struct ScalarReport {
 
 // Statistics of each embedding table after a step. Lookups, evictions and refusals are counted
 // since the start of the processes that have the tables. Without parameter servers, each member has
-// all tables, and the counts are those of rank 0. They include only the lookups of rank 0's
+// all tables, and the counts are those of rank 0. The number of lookups then covers only rank 0's
 // replicas.
 struct TablesReport {
   int64_t step = 0;
@@ -214,7 +214,7 @@ class Observer {
   // file sets.
   virtual void OnFinish(int64_t /*step*/) {}
   // Called right before the loop gives the state after `step` to the checkpoint sink. The observer
-  // must flush all earlier reports to its files, but need not sync them. If only the process
+  // must write all earlier reports to its files, but need not call fsync. If only the process
   // crashes, a restart from this checkpoint leaves no gap in the files.
   virtual void OnSave(int64_t /*step*/) {}
   // Called for an image or a histogram that the program shows with the methods `image` and
@@ -230,8 +230,8 @@ class Observer {
   virtual void OnText(int64_t /*step*/, const std::string& /*tag*/, const std::string& /*text*/) {}
   virtual void OnCallback(const std::string& /*name*/, const Json& /*note*/) {}
   // Called after a step or pass that left out damaged examples (input/damaged_examples.h).
-  // `examples` is their number over all replicas. `names` has error texts of damaged examples that
-  // no earlier report named. It may lack some of these texts (DamagedExamples::Report).
+  // `examples` is the number of these examples over all replicas. `names` has the error texts that
+  // no earlier report has. Some texts may be missing (DamagedExamples::Report).
   virtual void OnLeftOut(const std::string& /*split*/, int64_t /*examples*/,
                          const std::vector<std::string>& /*names*/) {}
   // Called after each batch of a validation or test pass. `done` and `total` count batches.

@@ -15,9 +15,9 @@ namespace muster {
 // damaged, it is not a shared library for this machine, or it does not contain exactly one program.
 absl::StatusOr<std::string> ReadStamp(const std::string& path);
 
-// Loads a plugin, which stays loaded until the process exits. Compares the stamps first: a plugin
-// whose stamp differs from that of this binary is refused before any of its code runs. All errors
-// are ConfigurationErrors.
+// Loads a plugin, which stays loaded until the process exits. First compares the plugin's stamp
+// with the stamp of this binary. If they differ, returns an error and runs no code of the plugin.
+// All errors are ConfigurationErrors.
 absl::StatusOr<ProgramFactory> LoadPlugin(const std::string& path);
 
 }  // namespace muster

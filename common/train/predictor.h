@@ -26,9 +26,9 @@ class Replica;
 // refuses the input, and a ProgramError if the program fails. Called in the replica's thread.
 absl::StatusOr<at::Tensor> PredictBatch(Replica* replica, Precision precision, data::Batch batch,
                                         std::vector<std::string> columns);
-// Implements CallbackContext::predict. Does what PredictBatch does, but `columns` may be empty. If
-// `columns` is empty, a single tensor has the name "x", and several tensors have the names "0", "1"
-// and so on.
+// Implements CallbackContext::predict. Works like PredictBatch, except that `columns` may be empty.
+// If `columns` is empty, a single tensor has the name "x", and several tensors have the names "0",
+// "1" and so on.
 absl::StatusOr<at::Tensor> PredictForHook(Replica* replica, Precision precision,
                                           const data::Batch& batch,
                                           const std::vector<std::string>& columns);
@@ -45,8 +45,8 @@ class Predictor {
   static absl::StatusOr<std::unique_ptr<Predictor>> Make(PredictorOptions options);
   virtual ~Predictor() = default;
 
-  // Loads the models of `snapshot`, the contents of a checkpoint, into all replicas. The errors are
-  // those of CheckpointReplicas::Restore.
+  // Loads the models of `snapshot`, the contents of a checkpoint, into all replicas. Returns the
+  // errors of CheckpointReplicas::Restore.
   virtual absl::Status Restore(const checkpoint::Snapshot& snapshot) = 0;
   // Runs predict() on all examples of `input`. Returns a CPU tensor with one row for each example,
   // in the order of `input`. `batch_size` is the number of examples that all replicas together

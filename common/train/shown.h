@@ -12,9 +12,9 @@
 
 namespace muster {
 
-// The maximum size in bytes of the message for one batch. One report of a worker to the chief may
-// have images and histograms up to this size for its training batches. The report may have the same
-// size again for a part of a validation or test pass. A worker sends a report in pieces
+// The maximum size in bytes of the message for one batch. In a worker's report to the chief, the
+// messages for all training batches together have at most this size. The message for a part of a
+// validation or test pass may have the same size again. Large reports are sent in pieces
 // (Leases.Tell in parameter_server.proto).
 inline constexpr size_t kMaxShownBytes = 6 << 20;
 

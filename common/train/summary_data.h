@@ -1,6 +1,6 @@
-// Collects the images and histograms that a program shows in a step or a pass. Copies the data in
-// each call, because the program may change the tensors afterwards. The training loop reports the
-// copies to TensorBoard when the step or pass is complete.
+// Collects the images and histograms that a program shows in a training step or an evaluation pass.
+// Copies the data in each call, because the program may change the tensors after the call. The
+// training loop sends the copies to TensorBoard when the step or pass is complete.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -20,13 +20,13 @@ inline constexpr int kMaxImages = 3;
 class SummaryData {
  public:
   // `wanted` is true in steps for which summaries are written. Both functions copy `images` or
-  // `values` only in these steps. They check their arguments in every step, so that a wrong
-  // argument fails in the first step on every replica. The error is a StatusError with a
+  // `values` only in these steps. Both functions check their arguments in every step. A wrong
+  // argument therefore fails in the first step on every replica. The error is a StatusError with a
   // ProgramError.
   void Image(bool wanted, const std::string& tag, const at::Tensor& images);
   void Histogram(bool wanted, const std::string& tag, const at::Tensor& values);
 
-  // The field `step` of the reports in both lists is 0. The loop sets the field.
+  // The field `step` of each report in both lists is 0. The training loop sets the field later.
   std::vector<ImageReport> images;
   std::vector<HistogramReport> histograms;
 };

@@ -2,8 +2,8 @@
 // thread while it trains. A member is a process that trains. A generation is a period of training
 // with fixed members.
 //
-// A Trainer builds the replicas of this process once. They then train in one generation after
-// another.
+// A Trainer builds the replicas of this process once. The replicas then train in one generation
+// after another.
 #pragma once
 
 #include <atomic>
@@ -36,34 +36,34 @@ struct TrainerOptions {
   Job job;
   ProgramFactory factory;
   std::vector<c10::Device> devices;  // One replica runs on each device.
-  // The receivers of the training reports. Only the first replica of rank 0 calls them. Must
-  // outlive the trainer.
+  // The receivers of the training reports. Only the first replica of rank 0 calls the observers.
+  // The observers must outlive the trainer.
   std::vector<Observer*> observers;
   // The writer of checkpoints. Only the first replica of rank 0 calls it. Must outlive the trainer.
   // Null if the job saves nothing.
   CheckpointSink* checkpoints = nullptr;
   // If set, the validation and test splits are each cut to this number of examples. `muster check`
-  // sets it, because it needs only a few.
+  // sets this field, because a few examples are enough for the check.
   std::optional<int64_t> evaluated_examples;
   // Affects only the central_storage strategy (exchange/central_storage.h) with a first replica on
   // the CPU. If true, that replica computes with a copy of the variables, and not with the
   // variables themselves. For tests.
   bool separate_variables = false;
-  // If true, steps refuse those calls of the program that parameter-server jobs do not support. Set
+  // If true, steps refuse the calls of the program that parameter-server jobs do not support. Set
   // by `muster check`.
   bool for_servers = false;
   // True only in the chief's process. The initial state of that process, new or restored from a
   // checkpoint, is the state of the run. If another process has a newer state, the newer state
-  // counts. All processes except the chief's start without a state.
+  // counts. Processes of other tasks start without a state.
   bool begins_run = true;
   // Called in the process with `begins_run` if no process has a complete state. This happens if the
-  // only process with a state is lost while it sends the state to the others. The function must end
-  // this process. The process that replaces it resumes from the newest checkpoint. If the function
-  // is null, Run returns an error with the message `why`.
+  // only process with a state is lost while it sends the state to other processes. The function
+  // must end this process. The next process of this task resumes from the newest checkpoint. If the
+  // function is null, the generation ends with a PeerLost error that has the message `why`.
   std::function<void(const std::string& why)> on_state_lost;
-  // The number of members in the whole cluster. Fewer members may make a pass, for example if some
-  // have left after the job's final step. The batch of each replica in a pass then stays as small
-  // as with all members.
+  // The number of members in the whole cluster. Fewer members may take part in an evaluation pass,
+  // for example if some have left after the job's final step. The batch of each replica in that
+  // pass then stays as small as with all members.
   int declared_members = 1;
   // How many times this process was restarted. Some errors before the first completed step of a
   // process may come from the device or from the program. After several restarts, such an error
@@ -82,9 +82,9 @@ class Trainer {
   const Replica& replica() const { return *replicas_.at(0); }
   Replica& replica() { return *replicas_.at(0); }
   const std::map<Split, data::DatasetPtr>& datasets() const { return datasets_; }
-  // Sets the state of this process to that of a checkpoint. Called before Run, in the chief's
-  // process. Run then sends the state to all replicas, unless another process has a newer one.
-  // Returns a ConfigurationError that says why the checkpoint does not fit the program.
+  // Sets the state of this process to the state in a checkpoint. Called before Run, in the chief's
+  // process. Run then sends the state to all replicas, unless another process has a newer state. If
+  // the checkpoint does not fit the program, returns a ConfigurationError with the reason.
   absl::Status Restore(const checkpoint::Snapshot& snapshot);
   // Loads the initial weights that the job and the program name (state/weights.h). Called before
   // Run, in the chief's process.
@@ -119,7 +119,7 @@ class Trainer {
                           collective::Communicator* communicator);
   // Blocks until the checkpoint sink has written every state that it received.
   absl::Status Drain(Membership* membership);
-  // Runs the loops of all replicas of this process, and returns when the last one has ended. If
+  // Runs the loops of all replicas of this process, and returns when the last loop has ended. If
   // several replicas fail, returns the error that best describes the cause.
   absl::Status RunGeneration(Generation* generation, Membership* membership);
   // Returns the argument of EndUnlessTakenOver if no process has completed a step of this run.
@@ -133,11 +133,11 @@ class Trainer {
   void LogReplicas(const LoopContext& context, int threads) const;
   // Joins the next generation, and runs it to its end. Returns at once if the job has ended.
   absl::Status RunOnce(Membership* membership);
-  // Copies the newest complete state of this process to replica 0, if there is one. Called after a
-  // generation, because some replicas of the process may have completed one step more than others.
+  // Copies the newest complete state of this process to replica 0, if a complete state exists.
+  // Called after a generation, because some replicas may have completed one step more than others.
   void GatherNewest();
   // Returns an estimate of the number of replicas in the whole cluster: declared_members times the
-  // mean number of replicas of this generation's members. Equal in all members.
+  // mean number of replicas of this generation's members. All members get the same result.
   int DeclaredReplicas(int num_replicas, int world_size) const;
   // Called if no member of this generation has a state. In the process with `begins_run`, calls
   // on_state_lost. Returns the error that ends the generation.
@@ -149,7 +149,7 @@ class Trainer {
   std::vector<data::DatasetPtr> named_datasets_;  // Indexed by DatasetHandle::index.
   // Indexed by replica: the state of the replica's loop.
   std::vector<LoopState> states_;
-  // One for each replica during a generation. Empty between generations.
+  // One element for each replica during a generation. Empty between generations.
   std::vector<std::shared_ptr<const TrainData>> train_data_;
   SnapshotTaker snapshots_;
   DamageLog damage_log_;

@@ -18,9 +18,9 @@ struct Endpoint {
 absl::StatusOr<Endpoint> ParseEndpoint(std::string_view text);
 std::string JoinEndpoint(std::string_view host, int port);
 
-// Returns the first IPv4 address of the network interface `name` ("eth0"), or its first IPv6
-// address if it has no IPv4 address. If the interface does not exist or has no IP address, returns
-// a ConfigurationError that lists the interfaces of this host.
+// Returns the first IPv4 address of the network interface `name` ("eth0"). If the interface has
+// only IPv6 addresses, returns its first IPv6 address. If the interface does not exist or has no IP
+// address, returns a ConfigurationError that lists the interfaces of this host.
 absl::StatusOr<std::string> InterfaceAddress(const std::string& name);
 
 }  // namespace muster::transport

@@ -19,8 +19,8 @@ class ByteStream {
   // Read and Write return the number of bytes that they have moved, or 0 if they would block. They
   // return PeerLost if the other side has closed or reset the connection.
   virtual absl::StatusOr<size_t> Read(std::span<const iovec> into) = 0;
-  // After a partial Write, the next Write must begin with the same bytes that were left over,
-  // because the stream may already have encrypted them. Their memory address may differ.
+  // After a partial Write, the next Write must begin with the bytes that were not written, because
+  // the stream may already have encrypted these bytes. Their memory address may differ.
   virtual absl::StatusOr<size_t> Write(std::span<const iovec> from) = 0;
   // Returns the events that the caller must poll the socket for before the next Read or Write.
   // Before a Read with TLS, the events may include POLLOUT.
@@ -36,8 +36,8 @@ class ByteStream {
   virtual void Shutdown() = 0;
 };
 
-// Takes ownership of a connected socket, makes it non-blocking and sets TCP_NODELAY. Closes the
-// socket if no memory is left.
+// Takes ownership of a connected socket, makes it non-blocking and sets TCP_NODELAY. If no memory
+// is left, closes the socket and throws std::bad_alloc.
 std::unique_ptr<ByteStream> MakeTcpStream(int fd);
 
 }  // namespace muster::transport

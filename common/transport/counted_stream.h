@@ -27,7 +27,7 @@ struct TaskTraffic {
   Traffic tcp, shared_memory, nccl;
 };
 
-// Returns a stream that calls `stream` and adds the moved bytes to `traffic`.
+// Returns a stream that forwards to `stream`, and adds the numbers of moved bytes to `traffic`.
 std::unique_ptr<ByteStream> CountBytes(std::unique_ptr<ByteStream> stream,
                                        std::shared_ptr<Traffic> traffic);
 

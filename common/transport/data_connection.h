@@ -1,6 +1,6 @@
 // An established data connection: a byte stream between two processes that carries frames. A
-// connection belongs to one generation (see listener/hello.h) and is never reused for another one.
-// Only one thread at a time may use a connection, but any thread may call Shutdown.
+// connection belongs to one generation (see listener/hello.h) and is never reused for another
+// generation. Only one thread at a time may use a connection, but any thread may call Shutdown.
 #pragma once
 
 #include <cstdint>
@@ -50,8 +50,8 @@ class DataConnection {
   int fd() const { return stream_->fd(); }
   std::optional<Duration> Unacknowledged() const { return stream_->Unacknowledged(); }
 
-  // Sends all bytes of `send` and fills all of `receive`, both at the same time. Each may be empty.
-  // Blocks until both are complete. Returns DeadlinePassed after `deadline`, PeerLost if the
+  // Sends all bytes of `send` and fills all of `receive`, both at the same time. Either span may be
+  // empty. Blocks until both are complete. Returns DeadlinePassed after `deadline`, PeerLost if the
   // connection has failed, and Superseded if `abort` is set. After an error, the position in the
   // stream is unknown, so the caller must call Shutdown and destroy the connection.
   absl::Status Exchange(std::span<const std::byte> send, std::span<std::byte> receive,

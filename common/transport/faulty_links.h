@@ -14,8 +14,8 @@ class FaultyLinks {
  public:
   FaultyLinks();
   ~FaultyLinks();
-  // Returns a stream that calls `stream`, and to which Cut and Freeze apply. The result may outlive
-  // this object.
+  // Returns a stream that forwards to `stream`. Cut and Freeze apply to the returned stream, which
+  // may outlive this object.
   std::unique_ptr<ByteStream> Wrap(std::unique_ptr<ByteStream> stream);
   // Ends all current connections as a network failure would. Both sides get an error.
   void Cut();

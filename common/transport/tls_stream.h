@@ -4,8 +4,8 @@
 // Read and Write.
 //
 // Write encrypts its input in records of up to 16 KiB, and writes several records to the socket
-// with one system call. A byte counts as moved when its whole record was written to the socket.
-// When all bytes count as moved, no encrypted data remain in the TlsStream.
+// with one system call. Write counts a byte as moved when the byte's whole record was written to
+// the socket. When all bytes count as moved, no encrypted data remain in the TlsStream.
 #pragma once
 
 #include <atomic>
@@ -33,9 +33,9 @@ class TlsStream final : public ByteStream {
                                                          uint64_t records_per_key = kRecordsPerKey);
   ~TlsStream() override;
 
-  // Continues the handshake without blocking. Returns whether the handshake is complete. After
-  // false, the caller must poll for PollEvents(true, false) before the next call. The first Write
-  // sends the handshake bytes that did not fit into the socket's buffer.
+  // Continues the handshake without blocking. Returns whether the handshake is complete. If it is
+  // not complete, the caller must poll for PollEvents(true, false) before the next call. The first
+  // Write sends the handshake bytes that did not fit into the socket's buffer.
   absl::StatusOr<bool> Handshake();
   // Returns true if the other side or the network has closed the connection. Returns false if the
   // connection is open, or if the stream has failed for another reason, such as invalid data.
@@ -57,7 +57,7 @@ class TlsStream final : public ByteStream {
   // An encrypted ("sealed") record whose bytes do not count as moved yet.
   struct Record {
     uint64_t end = 0;  // The value of all_sealed_ after this record.
-    size_t plain = 0;  // The number of its bytes before encryption.
+    size_t plain = 0;  // The size of the record before encryption, in bytes.
   };
 
   TlsStream(std::unique_ptr<ByteStream> below, security::SslPtr session, uint64_t records_per_key)
@@ -81,12 +81,12 @@ class TlsStream final : public ByteStream {
   absl::Status error_;  // The first error of any call.
   absl::Status below_error_;
 
-  std::vector<std::byte> inbox_;  // Received bytes. Those in [taken_, have_) are not decrypted yet.
+  std::vector<std::byte> inbox_;  // Received bytes. Bytes [taken_, have_) are still encrypted.
   size_t taken_ = 0, have_ = 0;
-  std::vector<std::byte> outbox_;  // Sealed bytes. The first flushed_ ones were sent.
+  std::vector<std::byte> outbox_;  // Sealed bytes. The first flushed_ bytes were sent.
   size_t flushed_ = 0;
   // all_sealed_ is the number of bytes sealed in the stream's life. all_flushed_ is the number of
-  // those that were written to the socket.
+  // these bytes that were written to the socket.
   uint64_t all_sealed_ = 0, all_flushed_ = 0;
   std::deque<Record> records_;
   size_t sealed_ = 0;       // The sum of Record::plain in records_.

@@ -30,8 +30,8 @@ class AbortSignal {
   const int fd_;  // An eventfd that is readable if the signal is set. -1 without a descriptor.
 };
 
-// A connection to wait for. `read` waits until data can be read, and `write` until data can be
-// written.
+// A connection to wait for. `read`: wait until data can be read. `write`: wait until data can be
+// written. If both are true, either event ends the wait.
 struct Interest {
   DataConnection* connection = nullptr;
   bool read = false, write = false;

@@ -7,23 +7,23 @@
 
 namespace muster::web {
 
-// Returns the options for a server of this task at `port` of status.address. Every client may read
-// from the server if the process has no TLS identity. The same holds if status.address and all
-// addresses of the cluster are loopback addresses. Otherwise, clients need a token or a
-// certificate.
+// Returns the options for an HTTP server of this task that listens on `port` of status.address.
+// Every client may read from the server in two cases: the process has no TLS identity, or
+// status.address and all addresses of the cluster are loopback addresses. In all other cases,
+// clients need a token or a certificate.
 HttpOptions OptionsFor(const ClusterConfig& cluster, const Job& job, int port);
 // Returns true if all of these hold: the addresses of the cluster are loopback addresses,
 // status.address is another address, and clients need no token. Every host on the network may then
 // read from the server, so the caller must log a warning. (If the cluster has an address that is
-// not loopback, clients can read without a token only under security.insecure. The task has then
-// already logged a warning at its start.)
+// not loopback, only security.insecure lets clients read without a token. The task has then already
+// logged a warning at its start.)
 bool IsOpen(const ClusterConfig& cluster, const HttpOptions& options);
 
 // Returns the port of /metrics of this task: status.metrics_port plus the number of earlier tasks
-// on the same host. The order of tasks is that of the cluster. An evaluator that the cluster does
-// not list comes after all tasks of the cluster, whatever their hosts. If TF_CONFIG's "environment"
-// is "cloud", such an evaluator has a host of its own, and its port is status.metrics_port. Returns
-// 0 if metrics_port is 0. Returns ConfigurationError if the port is above 65535.
+// on the same host, in the order of the cluster. For an evaluator that the cluster does not list,
+// all tasks of the cluster and evaluators of lower index count as earlier. If TF_CONFIG's
+// "environment" is "cloud", the evaluator has its own host, and its port is status.metrics_port.
+// Returns 0 if metrics_port is 0. Returns ConfigurationError for ports above 65535.
 absl::StatusOr<int> MetricsPort(const ClusterConfig& cluster, const Job& job);
 
 }  // namespace muster::web

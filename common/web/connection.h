@@ -28,8 +28,8 @@ class Connection final : public httplib::Stream {
   void SetDeadline(MonotonicTime deadline) { deadline_ = deadline; }
   // Performs the TLS handshake. Returns an error if the client presents no trusted certificate.
   absl::Status Handshake(security::SslPtr session);
-  // Ends the response. Then reads and drops what the client still sends, until the client closes
-  // the connection, for at most a second. If the socket were closed with unread data, the kernel
+  // Ends the response. Then reads and drops further bytes from the client until the client closes
+  // the connection, for at most one second. If the socket were closed with unread data, the kernel
   // could reset the connection before the client has read the response.
   void Finish();
   // Blocks for `time` and returns true. Returns false as soon as the client disconnects or the
@@ -62,8 +62,8 @@ class Connection final : public httplib::Stream {
   security::SslPtr ssl_;  // Null: plaintext.
   MonotonicTime deadline_;
   size_t may_read_;  // The number of request bytes that may still be read.
-  // The number of leading characters of the header name "range" that the current line has matched
-  // so far, without regard to case. npos if the line does not begin with this name.
+  // How many characters of the header name "range" the current line has matched so far, ignoring
+  // case. npos if the line does not begin with this name.
   size_t matched_ = 0;
   bool broken_ = false;
   size_t begin_ = 0, end_ = 0;  // The range of unread bytes in buffer_.

@@ -4,8 +4,8 @@
 //
 // The threads are named "http-PORT", so that tools such as top show their CPU time separately.
 //
-// HttpOptions::identity restricts access. A request without access receives status 401. Each
-// connection carries one request.
+// HttpOptions::identity restricts access. If access needs a token, a request without a valid token
+// gets status 401. Each connection carries one request.
 #pragma once
 
 #include <cstdint>
@@ -56,11 +56,11 @@ struct HttpOptions {
   // With certificate files, the server speaks HTTPS. A client needs a certificate of an authority
   // that this process trusts.
   std::shared_ptr<security::Identity> identity;
-  int threads = 4;  // Maximum number of concurrent requests. Further ones wait in the kernel.
-  // Maximum number of clients of event streams. They use threads in addition to `threads`. Further
-  // clients get status 503.
+  int threads = 4;  // Maximum number of concurrent requests. Further requests wait in the kernel.
+  // Maximum number of clients of event streams. These clients use threads in addition to `threads`.
+  // Further clients get status 503.
   int max_streams = 0;
-  // Maximum time for each of these: to receive a request, to send its response, to send one event.
+  // Time limit for each of these: receiving a request, sending its response and sending one event.
   Duration deadline = std::chrono::seconds(10);
   size_t max_request_bytes = 16 << 10;  // Maximum size of request line, headers and body together.
   // The interval at which an event stream asks its source for events.
@@ -72,15 +72,15 @@ struct HttpOptions {
 // Thread-safe after Start.
 class HttpServer {
  public:
-  // A handler runs on the server's threads, also on several at the same time. A handler must not
-  // block.
+  // A handler runs on the server's threads, possibly on several threads at the same time. A handler
+  // must not block.
   using Handler = std::function<HttpResponse(const HttpRequest&)>;
   // Returns the next event with an id above `after`, or nullopt if no such event exists yet.
-  // `after` is 0 for a new client. For a reconnecting browser it is the id of the last event that
-  // the browser received.
+  // `after` is 0 for a new client. For a reconnecting browser, `after` is the id of the last event
+  // that the browser received.
   using EventSource = std::function<std::optional<HttpEvent>(uint64_t after)>;
 
-  // Binds the port. Returns ConfigurationError if it cannot be bound.
+  // Binds the port. Returns ConfigurationError if the port cannot be bound.
   static absl::StatusOr<std::unique_ptr<HttpServer>> Make(const HttpOptions& options);
   // Ends all requests and streams.
   virtual ~HttpServer() = default;

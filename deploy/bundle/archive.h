@@ -21,8 +21,8 @@ inline constexpr const char* kArchiveEndings[] = {".tar.zst", ".tar.gz"};
 class ArchiveWriter {
  public:
   // `compression` is from kMinCompression (fastest) to kMaxCompression (smallest). For gzip, values
-  // above 9 mean 9. Returns ConfigurationError if `path` has no ending of kArchiveEndings, or if
-  // the file cannot be created.
+  // above 9 mean 9. Returns ConfigurationError if `path` does not end with one of kArchiveEndings,
+  // or if the file cannot be created.
   static absl::StatusOr<ArchiveWriter> Open(const std::string& path, int compression);
 
   absl::Status Add(const std::string& name, std::string_view content, bool executable);

@@ -22,7 +22,7 @@ namespace muster {
 inline constexpr char kBundleFolder[] = "muster";
 
 struct BundleRequest {
-  // The folder with the programs of this Muster: `muster`, `muster-chief`, ...
+  // The folder with the programs of this Muster installation: `muster`, `muster-chief`, ...
   std::string bin_dir;
   // Paths of job programs (plugins).
   std::vector<std::string> programs;

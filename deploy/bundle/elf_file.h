@@ -37,22 +37,22 @@ class ElfFile {
   // neither.
   std::string search_path() const;
   bool has_runpath() const { return runpath_; }
-  // Returns the oldest version of glibc that has all glibc symbols that the file uses. Returns {0,
-  // 0} if the file uses none.
+  // Returns the oldest version of glibc that has all glibc symbols of the file. Returns {0, 0} if
+  // the file uses no glibc symbols.
   GlibcVersion glibc() const { return glibc_; }
 
   // Replaces the search path by the DT_RPATH `path`. The loader searches a DT_RPATH before
-  // LD_LIBRARY_PATH. The loader also searches it for indirect dependencies, the libraries that this
-  // file's libraries need. The new path must fit into the place of the old one. If the file's
-  // search path is shorter than `path`, or the file has none, changes nothing and returns false.
+  // LD_LIBRARY_PATH. The loader also uses a DT_RPATH for the libraries that this file's libraries
+  // need. The new path must fit into the place of the old path. If the file's search path is
+  // shorter than `path`, or the file has no search path, changes nothing and returns false.
   bool SetSearchPath(std::string_view path);
   // Removes the search path.
   void RemoveSearchPath();
   // Removes debug information and the symbols that only debuggers read.
   void DropSymbols();
 
-  // Returns the content of the file with all changes. The view is valid until the next change, and
-  // as long as this object exists.
+  // Returns the content of the file with all changes. The view is valid until the next change or
+  // the end of this object.
   std::string_view bytes() const { return {map_.get(), size_}; }
 
  private:

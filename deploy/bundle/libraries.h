@@ -19,14 +19,14 @@ struct LoaderFolders {
   std::vector<std::string> system;
 };
 
-// `first` of the result has the folders in `library_path`, the value of LD_LIBRARY_PATH (null if it
-// is not set). `system` has the folders in `ld_so_conf`, a file in the format of /etc/ld.so.conf,
-// and in the files that this file includes. `system` also has the folders that the loader always
-// searches.
+// `first` of the result has the folders in `library_path`, the value of LD_LIBRARY_PATH (null if
+// the variable is not set). `system` has the folders in `ld_so_conf`, a file in the format of
+// /etc/ld.so.conf, and in the files that `ld_so_conf` includes. `system` also has the folders that
+// the loader always searches.
 LoaderFolders ReadLoaderFolders(const char* library_path, const std::string& ld_so_conf);
 
-// Returns true for the libraries that a bundle must not contain. They are those of glibc, which
-// must match the host's loader, and those of NVIDIA's driver, which must match the host's driver.
+// Returns true for a library that a bundle must not contain. glibc's libraries must match the
+// host's loader. The libraries of NVIDIA's driver must match the host's kernel driver.
 bool BelongsToHost(std::string_view name);
 
 // Returns the paths of all libraries that `files` load, directly or indirectly, keyed by name

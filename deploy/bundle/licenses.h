@@ -12,9 +12,9 @@ struct PackageFolders {
 };
 
 // Returns the paths of license texts. The keys are unique file names for the bundle. `libraries`
-// maps names to paths. Finds the package of each library in two places: the file lists of Debian
-// packages, and the file lists of the Python packages in the library's site-packages folder. A
-// library that is in no list adds no license.
+// maps names to paths. For a library in a site-packages folder, searches the file lists of the
+// Python packages in that folder. For any other library, searches the file lists of Debian
+// packages. A library that is in no list adds no license.
 std::map<std::string, std::string> FindLicenses(const std::map<std::string, std::string>& libraries,
                                                 const PackageFolders& folders = {});
 

@@ -10,8 +10,8 @@
 
 namespace muster {
 
-// Makes the command `muster NAME ...`. It runs `BINARY NAME ...` with the same arguments. BINARY is
-// in the folder of `muster`. `about` is the line for --help.
+// Makes the command `muster NAME ...`. The command runs `BINARY NAME ...` with the same arguments.
+// BINARY is in the folder of `muster`. `about` is the line for --help.
 std::unique_ptr<Command> MakeToolCommand(const std::string& name, const std::string& about,
                                          const std::string& binary = "muster-tool");
 

@@ -54,11 +54,11 @@ class HostConnection {
   HostConnection& operator=(const HostConnection&) = delete;
 
   // Starts to connect, and does not wait for the connection. Call Open once for the first
-  // connection, and again after each OnLost to reconnect. Only the first successful connection
-  // copies the archive.
+  // connection, and again after each OnLost to reconnect. The archive is copied to the host only
+  // once, even if the connection is lost later.
   absl::Status Open();
-  // Returns true while run-tasks accepts messages, after HostConnection has checked the version of
-  // `muster` on the host.
+  // Returns true while run-tasks accepts messages. Before that, HostConnection checks the version
+  // of `muster` on the host.
   bool ready() const { return phase_ == Phase::kReady; }
   // Returns true before the first Open, and after OnLost until the next Open.
   bool lost() const { return phase_ == Phase::kLost; }
@@ -69,12 +69,12 @@ class HostConnection {
 
   // Sends the message, or stores it until ready() is true. Does not block.
   void Send(const Json& message);
-  // Sets the message that each later connection sends before all others.
+  // Sets the message that each later connection sends first.
   void SetFirst(const Json& message) { first_ = Dump(message) + "\n"; }
   // Sends a ping if nothing was sent for kPingEvery (messages.h). Thread-safe.
   void Ping() { input_.Ping(Clock::now()); }
-  // Call SetSuspended(true) before this process is suspended (Ctrl-Z). The host then waits up to
-  // kSuspendLimit for a message from the launcher before it ends its tasks. Call
+  // Call SetSuspended(true) before this process is suspended (Ctrl-Z). run-tasks then waits up to
+  // kSuspendLimit, instead of kSilenceLimit, for a message from the launcher. Call
   // SetSuspended(false) when this process continues.
   void SetSuspended(bool suspended);
   // Drops the messages that Send has stored.
@@ -124,7 +124,7 @@ class HostConnection {
   std::string first_;
   std::vector<std::string> waiting_;  // Messages to send once the host is ready.
   // The last lines that ssh printed. Until the host is ready, lines are only stored here. If the
-  // connection ends before the host is ready, OnRemark receives all of them except the last one,
+  // connection ends before the host is ready, OnRemark receives all stored lines except the last,
   // which status() contains. Once the host is ready, OnRemark receives each line at once, and only
   // the newest line is stored, as a possible reason for status().
   std::deque<std::string> remarks_;

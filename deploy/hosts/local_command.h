@@ -15,7 +15,7 @@ struct CommandResult {
   std::string out, err;
 };
 
-// Runs a command and blocks until it ends. The program arguments[0] is searched in PATH. After
+// Runs a command and blocks until it ends. Looks for the program arguments[0] in PATH. After
 // `timeout`, kills the command and returns DeadlinePassed. If a signal in `signals` requests a
 // stop, kills the command and returns Preempted.
 absl::StatusOr<CommandResult> RunCommand(const std::vector<std::string>& arguments,

@@ -1,9 +1,9 @@
-// The messages between the launcher (`muster launch --hosts`) and `muster run-tasks`, which runs on
-// each host and starts the host's tasks. ssh transports the messages, one per line. The launcher
-// sends JSON objects with one key. run-tasks sends such objects and the output lines of the tasks.
-// An output line is a letter for the kind, the index of the task, a space, and the text. The
-// comment of each struct shows the key of its message. `task` is a task's index in the launcher's
-// plan.
+// The messages between the launcher (`muster launch --hosts`) and `muster run-tasks`, which runs
+// on each host and starts the host's tasks. ssh transports the messages, one per line. Both
+// sides send JSON objects with one key. run-tasks also sends the output lines of the tasks. An
+// output line is a letter for the kind, the index of the task, a space, and the text. The
+// comment of each struct shows the key of its message. `task` is a task's index in the
+// launcher's plan.
 #pragma once
 
 #include <map>
@@ -19,14 +19,14 @@
 
 namespace muster::hosts {
 
-// The limit of a line in bytes. Neither side sends longer lines. Both sides read with a
-// LineSplitter (deploy/launcher/processes/lines.h) of this limit.
+// The maximum length of a line in bytes. Neither side sends longer lines. Both sides read with a
+// LineSplitter (deploy/launcher/processes/lines.h) that has this limit.
 inline constexpr size_t kLongestMessage = 16 * 1024 * 1024;
 // The launcher sends a message at least this often.
 inline constexpr Duration kPingEvery = std::chrono::seconds(5);
 // After this time without a message from the launcher, run-tasks ends the tasks. The launcher
-// reconnects when ssh has detected a dead connection. kSilenceLimit must be less than the time in
-// which ssh detects a dead connection. The old tasks of a host then end before the launcher
+// reconnects when ssh has detected a dead connection. kSilenceLimit must be less than the time
+// that ssh needs for the detection. The old tasks of a host then end before the launcher
 // reconnects.
 inline constexpr Duration kSilenceLimit = std::chrono::seconds(25);
 
@@ -45,8 +45,8 @@ struct Prepared {
   std::vector<std::string> gpus;
   std::string error;  // Why run-tasks failed, in one sentence. "" on success.
 };
-// {"reserve": ...}: requests the ports of an earlier Prepared again. The launcher sends this after
-// it has reconnected, because a new run-tasks process then serves the host.
+// {"reserve": ...}: requests the ports of an earlier Prepared again. The launcher sends this
+// message after it has reconnected, because a new run-tasks process then serves the host.
 struct ReserveRequest {
   std::vector<int> ports;
 };
@@ -56,7 +56,7 @@ struct StartRequest {
   std::vector<std::string> arguments;  // The program's path and its arguments.
   std::map<std::string, std::string> environment;
   std::string key;     // The text of a run key file (docs/security.md), or "".
-  std::string result;  // The path of the result.json whose content Ended returns, or "".
+  std::string result;  // The path of the result.json to send back in Ended, or "".
 };
 // {"started": ...}: the answer to StartRequest. If the program cannot be started, run-tasks answers
 // with {"ended": ...} and code 2.
@@ -89,8 +89,8 @@ Json ToJson(const SignalRequest& request);
 Json ToJson(const SuspendRequest& request);
 Json ToJson(const Ended& ended);
 Json Ping();
-// Each function parses the value of its message's key. Returns ConfigurationError if the value is
-// invalid.
+// Each function parses the value in a message, without the message's key. Returns
+// ConfigurationError if the value is invalid.
 absl::StatusOr<PrepareRequest> PrepareRequestFrom(const Json& json);
 absl::StatusOr<Prepared> PreparedFrom(const Json& json);
 absl::StatusOr<ReserveRequest> ReserveRequestFrom(const Json& json);

@@ -10,9 +10,9 @@
 
 namespace muster::hosts {
 
-// Returns the name or address of each host. This is the HostName that `ssh -G` prints. If `ssh -G`
-// prints none, the name is Host::target without the user. Returns the error of CheckNames. Returns
-// Preempted if a signal in `signals` requests a stop.
+// Returns the name or address of each host: the HostName that `ssh -G` prints, or Host::target
+// without the user if `ssh -G` prints no HostName. Returns an error if CheckNames returns an error.
+// Returns Preempted if a signal in `signals` requests a stop.
 absl::StatusOr<std::vector<std::string>> NamesInCluster(const std::vector<std::string>& ssh,
                                                         const std::vector<Host>& hosts,
                                                         launcher::SignalQueue& signals);

@@ -9,13 +9,13 @@
 
 namespace muster::hosts {
 
-// Exchanges messages with the launcher over standard input and output (messages.h). Blocks until
+// Exchanges messages (messages.h) with the launcher over standard input and output. Blocks until
 // the input ends, the output breaks, a message is invalid, a signal requests the end, or the
 // launcher is silent for kSilenceLimit. The time in a SuspendRequest replaces kSilenceLimit until
 // the next message. Then kills the remaining tasks and returns 0, the exit code of run-tasks.
-// `launch` identifies the launch and the host. After a reconnection, an earlier process with the
-// same `launch` may still have tasks. RunTasks first waits for its end, or returns PeerLost after a
-// time limit. REQUIRES: called on the main thread of a process that starts no other children.
+// `launch` identifies the launch and the host. After a reconnection, first waits for an earlier
+// process with the same `launch` to end. Returns PeerLost if that process does not end in time.
+// REQUIRES: called on the main thread of a process that starts no other children.
 absl::StatusOr<int> RunTasks(const std::string& launch);
 
 }  // namespace muster::hosts

@@ -18,7 +18,7 @@ absl::StatusOr<std::vector<std::string>> SplitCommand(const std::string& text);
 
 // Returns the command line that connects to a host and runs `command` there. ssh opens the control
 // socket `control`. Later sessions share the connection through this socket, so ssh authenticates
-// once.
+// only once.
 std::vector<std::string> FirstSession(const std::vector<std::string>& ssh,
                                       const std::string& control, const std::string& target,
                                       const std::string& command);
@@ -39,7 +39,7 @@ std::string ShellCommand();
 inline constexpr std::string_view kShellReady = "muster-shell-ready";
 // Returns the line for the standard input of ShellCommand. The caller has quoted `folder` for the
 // shell. The shell changes to `folder`, and prints kVersionIs and the version of the program
-// `muster` on one line. It then replaces itself with `muster run-tasks LAUNCH`.
+// `muster` on one line. The shell then replaces itself with `muster run-tasks LAUNCH`.
 std::string StartLine(const std::string& folder, const std::string& muster,
                       const std::string& launch);
 inline constexpr std::string_view kVersionIs = "muster-version ";

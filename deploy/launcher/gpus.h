@@ -24,9 +24,9 @@ struct GpuInventory {
 };
 
 // Finds the GPUs with the driver's library, libnvidia-ml.so.1. Loads the library in a child
-// process, because the library may hang if the driver is broken. If there is no such library,
-// counts the folders in /proc/driver/nvidia/gpus. If there is no driver, the result has no GPUs.
-// Returns ConfigurationError (muster/status.h) if the driver does not work.
+// process, because the library may hang if the driver is broken. If the library is missing, counts
+// the folders in /proc/driver/nvidia/gpus. If there is no driver, the result has no GPUs. Returns
+// ConfigurationError (muster/status.h) if the driver does not work.
 absl::StatusOr<GpuInventory> ReadGpus();
 
 // Works as ReadGpus, but in the calling process. Only tests pass `library` and `folder`.
@@ -34,15 +34,15 @@ absl::StatusOr<GpuInventory> ReadGpusHere(const char* library = "libnvidia-ml.so
                                           const char* folder = "/proc/driver/nvidia/gpus");
 
 // Returns the GPUs that the environment variable CUDA_VISIBLE_DEVICES selects. `variable` is the
-// variable's value. Each entry of the result is a UUID or an index, as in the value. If the
-// variable is not set (nullopt), returns all GPUs. Returns ConfigurationError if the value names a
-// GPU twice, or a GPU that does not exist.
+// variable's value. The result names each GPU by UUID or by index, in the same way as the value. If
+// the variable is not set (nullopt), returns all GPUs. Returns ConfigurationError if the value
+// names a GPU twice, or a GPU that does not exist.
 absl::StatusOr<std::vector<std::string>> VisibleGpus(const GpuInventory& inventory,
                                                      const std::optional<std::string>& variable);
 
 struct GpuUse {
   std::string devices = "auto";  // The value of "devices" in the job file.
-  // True for a job with parameter servers: only the workers use GPUs, and each worker uses one.
+  // True for a job with parameter servers: only the workers use GPUs, and each worker uses one GPU.
   bool servers = false;
   // True for a job with the strategy one_device: each member (chief or worker) uses one GPU.
   bool one_device = false;

@@ -1,7 +1,7 @@
 // Runs the cluster of `muster launch` to its end. A cluster is a set of tasks, which are processes
 // of a job: chief, workers, ps tasks and evaluator. RunLaunch starts the tasks, forwards their
-// output to the console, forwards signals to the tasks, and collects every exit code. RunLaunch has
-// a poll loop on the calling thread. TaskExitNotifier and Processes may start other threads.
+// output to the console, forwards signals to the tasks, and collects every exit code. RunLaunch
+// runs a poll loop on the calling thread. TaskExitNotifier and Processes may start other threads.
 #pragma once
 
 #include <functional>
@@ -49,8 +49,8 @@ struct LaunchRequest {
 
 // Blocks until all processes of the cluster have ended. Prints a report on the console and returns
 // the job's exit code. If the cluster could not start, ends the started processes and returns an
-// error. SIGINT, SIGTERM and SIGCHLD remain blocked in the calling thread. REQUIRES: the calling
-// thread is the main thread.
+// error. The signals of SignalQueue (processes/signals.h) remain blocked in the calling thread.
+// REQUIRES: the calling thread is the main thread.
 absl::StatusOr<int> RunLaunch(const LaunchRequest& request);
 
 }  // namespace muster::launcher

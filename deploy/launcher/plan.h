@@ -23,8 +23,8 @@ struct PlannedTask {
   std::string type;  // "chief", "worker", "ps" or "evaluator".
   int index = 0;
   std::string address;  // "127.0.0.1:20017"
-  // True for the lead. The lead's exit code is the exit code of the job. The lead is the chief, or
-  // worker 0 in a cluster without a chief.
+  // True for the lead: the chief, or worker 0 in a cluster without a chief. The exit code of the
+  // lead is the exit code of the job.
   bool lead = false;
 
   std::string Id() const;      // "worker:1".
@@ -32,8 +32,8 @@ struct PlannedTask {
   std::string Binary() const;  // "muster-worker".
 };
 
-// Returns a ConfigurationError for an impossible size, such as a negative count, or no task that
-// trains.
+// Returns a ConfigurationError for an impossible size, such as a negative count, or a cluster
+// without a task that trains.
 absl::Status Check(const ClusterSize& size);
 // Returns the tasks in the order in which they start, with the lead first. Task i has ports[i].
 // REQUIRES: Check(size) is OK, and ports.size() == size.processes().

@@ -17,7 +17,7 @@ struct LaunchOutcome {
   std::string root_cause;  // The line "ROOT CAUSE ..." of the lead (plan.h), or "".
   Json result;             // The content of this run's result.json, or null.
   // The name with which the user called this program, and the arguments that select the job:
-  // "--job", FILE, "--set", ... The report uses them to suggest the next commands.
+  // "--job", FILE, "--set", ... The report uses both to suggest the next commands.
   std::string program = "muster";
   std::vector<std::string> job;
   bool logs = true;  // True if the log files were written.

@@ -17,7 +17,7 @@ namespace muster::launcher {
 
 // Selects which ended tasks the launcher restarts, with the same TF_CONFIG. Under every policy, the
 // launcher does not restart a task that exited with a code below 128, because the task would end in
-// the same way again. The launcher also does not restart any task after a stop request.
+// the same way again. After a stop request, the launcher restarts no task.
 enum class RestartPolicy {
   kNever,
   // Restarts a task that a signal killed, or that exited with a code of 128 or above except 143
@@ -33,15 +33,15 @@ RestartPolicy RestartPolicyOf(std::string_view name);
 
 struct LaunchOptions {
   RestartPolicy restart = RestartPolicy::kNever;
-  int max_restarts = 10;  // The most restarts of each task in the whole launch.
+  int max_restarts = 10;  // The maximum number of restarts of each task in the whole launch.
   // True if the job continues without a lost worker (the job's elastic.min_workers or
   // elastic.spares).
   bool elastic = false;
   // True for a job with parameter servers, which may continue without a lost worker or ps task. The
   // chief decides which tasks the job needs.
   bool independent = false;
-  // The delay before the second restart of a task. The first restart has no delay. The delay of
-  // each later restart is longer by this amount.
+  // The delay before the second restart of a task. The first restart has no delay. Each further
+  // restart waits longer than the previous restart, by this amount.
   Duration restart_delay = std::chrono::seconds(1);
   // The time in which the remaining tasks must exit. The time starts when the lead ends or when the
   // launcher carries out kTerminate, whichever happens first.
@@ -64,15 +64,15 @@ struct TaskState {
   int restarts = 0;
   pid_t pid = 0;
   // Set if some task has reported that the job has lost this task. The process of the lost task may
-  // still run. The launcher kills the process at `kill_at`.
+  // still run. If the task can be restarted, the launcher kills the process at `kill_at`.
   std::optional<LostTask> lost;
   MonotonicTime kill_at;
 };
 
 struct LaunchState {
   std::vector<TaskState> tasks;
-  // The number of stop requests that the launcher has received: the first SIGINT, SIGTERM or
-  // SIGHUP, and each later SIGINT.
+  // The number of stop requests. SIGINT, SIGTERM, SIGHUP or a closed output counts as the first
+  // stop request. Each later SIGINT counts as another stop request.
   int stop_requests = 0;
   // When the launcher carried out kTerminate.
   std::optional<MonotonicTime> terminated_at;
@@ -122,9 +122,9 @@ struct LaunchVerdict {
 // killed all tasks.
 LaunchVerdict VerdictOf(const LaunchState& state, const LaunchOptions& options = {});
 
-// Returns true if the job continues without `task`: an evaluator that a signal killed, or that
-// exited with code 2 or 138. Returns false if the lead has ended, if a task other than an evaluator
-// has failed, or if a stop was requested.
+// Returns true if the job continues without `task`, because `task` is an evaluator that a signal
+// killed, or that exited with code 2 or 138. Returns false if the lead has ended, if a task other
+// than an evaluator has failed, or if a stop was requested.
 bool GoesOnWithout(const LaunchState& state, const TaskState& task);
 // Returns true if the process exited with the code for preempted (143).
 bool WasAskedToStop(const ExitReport& report);

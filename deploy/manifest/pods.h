@@ -10,8 +10,8 @@
 
 namespace muster {
 
-// PodSecurity returns the securityContext of a pod, and ContainerSecurity that of a container.
-// `mounts_model_dir` is true if the pod mounts the volume with the model_dir.
+// PodSecurity returns the securityContext of a pod, and ContainerSecurity returns the one of a
+// container. `mounts_model_dir` is true if the pod mounts the volume with the model_dir.
 OrderedJson PodSecurity(bool mounts_model_dir);
 OrderedJson ContainerSecurity();
 // Returns the labels of a role's Job and pods.

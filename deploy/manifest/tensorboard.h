@@ -9,8 +9,8 @@
 
 namespace muster {
 
-// Returns a Deployment of TensorBoard, and a NetworkPolicy that denies network access to its pod.
-// `claim` is the name of the volume's PersistentVolumeClaim.
+// Returns a Deployment of TensorBoard, and a NetworkPolicy that denies all network traffic of the
+// TensorBoard pod. `claim` is the name of the volume's PersistentVolumeClaim.
 std::vector<OrderedJson> TensorBoardObjects(const std::string& image, const std::string& claim);
 
 }  // namespace muster

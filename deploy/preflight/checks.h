@@ -1,4 +1,4 @@
-// The checks of `muster preflight` that need only this host. The checks leave nothing on the host.
+// The checks of `muster preflight` that need only this host. The checks leave no file on the host.
 #pragma once
 
 #include <string>

@@ -1,6 +1,6 @@
 // Reads the health of this host's GPUs from NVML, the library of the NVIDIA driver: memory errors,
-// throttled clocks, NVLinks that are down. Also finds the versions of the driver and of NCCL. Needs
-// neither CUDA nor CUDA's headers.
+// throttled clocks, and NVLinks that are down. Also finds the versions of the driver and of NCCL.
+// Needs neither CUDA nor CUDA's headers.
 #pragma once
 
 #include <optional>
@@ -31,7 +31,7 @@ struct GpuState {
 
 struct GpuReport {
   std::string problem;                       // Why NVML failed, or "".
-  bool library = false;                      // True if this host has NVML.
+  bool library = false;                      // False if NVML or the driver is missing.
   std::string driver_version, nccl_version;  // "": unknown.
   std::vector<GpuState> gpus;
 };
@@ -45,7 +45,7 @@ GpuReport ReadGpuHealthHere(const char* library = "libnvidia-ml.so.1",
 
 // The two settings that select the GPUs of a job.
 struct GpuChoice {
-  std::string devices = "auto";        // The job's "devices", which is not "cpu...".
+  std::string devices = "auto";        // The job's "devices", which does not begin with "cpu".
   std::optional<std::string> visible;  // CUDA_VISIBLE_DEVICES, or nullopt.
 };
 

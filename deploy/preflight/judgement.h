@@ -19,8 +19,8 @@ inline constexpr double kMaxClockOffset = 0.5;
 inline constexpr double kSlowShare = 0.5;
 
 // Compares job file, versions and clock of the task `other` with those of the chief. The first
-// check of the result is a summary. The next checks name the differences. The last checks are those
-// in other.checks.
+// check of the result is a summary. The next checks name the differences. The last checks are the
+// checks in other.checks.
 std::vector<Check> CompareFacts(const Facts& chief, const Facts& other, const ClockOffset& clock);
 
 // A path to be measured.
@@ -35,12 +35,12 @@ std::vector<std::vector<Path>> Rounds(const std::vector<Facts>& tasks);
 
 // Returns a check for each pair of tasks with measured paths. A check warns or fails if the MTU of
 // a path is smaller than the MTU of the interface. A check also warns if the path is slow
-// (kSlowShare). If there are more than 28 pairs, returns only the checks with a problem and
-// a summary.
+// (kSlowShare). If there are more than 28 pairs, returns only a summary and the checks that warn or
+// fail.
 std::vector<Check> JudgePaths(const std::vector<PathFacts>& paths);
 // Returns the rate, in bits per second, with which JudgePaths compares all rates. With more than
-// three pairs, this is the median of all paths. With up to three pairs, this is the upper quartile,
-// because one slow host of three makes most paths slow.
+// three pairs, this is the median rate of all paths. With up to three pairs, this is the upper
+// quartile, because one slow host of three makes most paths slow.
 double UsualRate(const std::vector<PathFacts>& paths);
 
 }  // namespace muster::preflight

@@ -1,4 +1,4 @@
-// Neighbours tests, before a job starts, which tasks of a cluster can reach each other. Each task
+// Before a job starts, Neighbours tests which tasks of a cluster can reach each other. Each task
 // listens on its own port and calls all other tasks. A call is a TCP connection on which each side
 // sends one line of JSON: its task, version and cluster, and the tasks that it has reached. Threads
 // of this object listen and call. The caller must use the object on a single thread.
@@ -47,22 +47,22 @@ struct Neighbour {
 bool AcceptEachOther(const std::vector<std::string>& a, const std::vector<std::string>& b);
 
 struct Reachability {
-  std::map<std::string, Neighbour> neighbours;  // All tasks except this one.
-  // The tasks that each task has reached, as its last call to this task reported. A task without an
-  // entry has not called this task.
+  std::map<std::string, Neighbour> neighbours;  // All tasks except this task.
+  // For each task: the tasks that it has reached, as reported in its calls and answers to this
+  // task. A task without an entry has not called or answered this task.
   std::map<std::string, std::set<std::string>> reached;
-  // True if all tasks have reported that they have reached all others. If this task has no `listen`
-  // addresses: true if this task has reached all others.
+  // True if all tasks have reported that they have reached all others. If this task does not listen
+  // (`listen` is empty): true if this task has reached all others.
   bool complete = false;
 };
 
 class Neighbours {
  public:
-  // Starts to listen and to call. Returns ConfigurationError if an address cannot be opened.
+  // Starts to listen and to call. Returns ConfigurationError if listening on an address fails.
   static absl::StatusOr<std::unique_ptr<Neighbours>> Start(NeighbourOptions options);
   virtual ~Neighbours() = default;
-  // Blocks until Reachability::complete is true, for at most `timeout`. Before Wait returns, it
-  // tells the other tasks which tasks this task has reached.
+  // Blocks until Reachability::complete is true, for at most `timeout`. Also tells the other tasks
+  // which tasks this task has reached.
   virtual Reachability Wait(Duration timeout) = 0;
 };
 

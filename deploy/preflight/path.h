@@ -32,7 +32,7 @@ struct ProbePorts {
 Json ToJson(const ProbePorts& ports);
 absl::StatusOr<ProbePorts> ProbePortsFromJson(const Json& json);
 
-// The counted part of a transfer: the bytes that arrived after the warm-up, and their duration.
+// The counted part of a transfer: the bytes that arrived after the warm-up, and the time they took.
 struct Received {
   int64_t bytes = 0;
   double seconds = 0;
@@ -41,7 +41,7 @@ struct Received {
   }
 };
 
-// Answers the probes of one other task, and receives its transfer. Used by one thread.
+// Answers the probes of one other task, and receives the transfer of that task. Used by one thread.
 class PathReceiver {
  public:
   // Opens the ports on `host`, a numeric address of this host.

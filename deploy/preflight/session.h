@@ -28,8 +28,8 @@ class Session {
 
   // Returns true if `line` is the first line of a session.
   static bool Begins(const std::string& line);
-  // Opens a session with `task` at `address`. If SessionOptions::identity is set, returns an error
-  // if the other side cannot prove that it is `task`.
+  // Opens a session with `task` at `address`. With SessionOptions::identity, returns an error if
+  // the other side cannot prove that it is `task`.
   static absl::StatusOr<std::unique_ptr<Session>> Dial(const SessionOptions& options,
                                                        const std::string& task,
                                                        const std::string& address,

@@ -47,7 +47,7 @@ class Survey {
   // Accepts a connection whose first line `line` begins a session, and answers the session's
   // questions on a thread of this object. Closes the connection if too many sessions are open.
   virtual void Accept(Fd socket, std::string line) = 0;
-  // Sets the facts of this task. Questions of other tasks for these facts wait for this call.
+  // Sets this task's facts. Other tasks that ask for the facts earlier wait for this call.
   virtual void SetFacts(Facts facts) = 0;
 
   // Called only by the leader. Compares the tasks, requests the measurements, and sends the result

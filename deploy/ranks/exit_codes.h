@@ -1,6 +1,6 @@
 // Reports the exit codes of ranks to a script that runs a launcher such as srun or mpirun. The
-// launcher starts one process per rank, and returns a single exit code for all of them. But the
-// exit code of the job is that of the chief, rank 0.
+// launcher starts one process per rank, and returns a single exit code for all processes. But the
+// exit code of the job is the exit code of rank 0, the chief.
 #pragma once
 
 #include <optional>
@@ -8,10 +8,10 @@
 
 namespace muster::ranks {
 
-// Writes the code of rank 0 to the file `folder`/chief. If `code` is from 1 to 127, also writes it
-// to the file `folder`/permanent. This second file is written for any rank, and also for a process
-// without a rank (nullopt). If `folder`/permanent exists, the script must not restart the job,
-// because the job would fail in the same way. If a file cannot be written, prints an error to
+// If `rank` is 0, writes `code` to the file `folder`/chief. If `code` is from 1 to 127, also writes
+// `code` to the file `folder`/permanent. This second file is written for any rank, and also for a
+// process without a rank (nullopt). If `folder`/permanent exists, the script must not restart the
+// job, because the job would fail in the same way. If a file cannot be written, prints an error to
 // stderr.
 void WriteExitCode(const std::string& folder, std::optional<int> rank, int code);
 

@@ -21,7 +21,7 @@ inline constexpr std::string_view kRankSourceNames[] = {"slurm", "openmpi", "pmi
 struct RankOptions {
   std::vector<HostSlots> hosts;  // --hosts, if the launcher passes no host names.
   std::optional<int> port;       // --port, the port of the first process on each host.
-  std::string own_host;  // This host's name, to find a wrong order of `hosts`. Empty: no check.
+  std::string own_host;  // This host's name, to detect a wrong order of `hosts`. Empty: no check.
 };
 
 struct Ranks {
@@ -37,8 +37,8 @@ struct Ranks {
 absl::StatusOr<Ranks> ReadRanks(RankSource source, const Environment& environment,
                                 const RankOptions& options);
 
-// Computes ports for a job without --port whose launcher assigns no ports. `job` is the launcher's
-// number of the job, and `width` is the number of processes on a host. The job uses `width`
+// Computes ports for a job without --port whose launcher assigns no ports. `job` is the
+// launcher's job number, and `width` is the number of processes on a host. The job uses `width`
 // consecutive ports, and this function returns the first of these ports. The ports are from
 // kFirstDerivedPort to kLastDerivedPort, and are the same on each host. Up to 119 jobs with
 // consecutive numbers have no port in common if each job has at most 128 processes per host.

@@ -25,10 +25,10 @@ struct TaskCommand {
 absl::Status ExecTask(const TaskCommand& command);
 
 // Runs the task as a child, and restarts the task by the rules of `muster launch --restart`
-// (docs/launch.md). Forwards SIGTERM and SIGINT to the child. Also sends the child SIGTERM on
-// SIGHUP, except if SIGHUP is ignored. The kernel kills the child if this process dies. Blocks
-// until the child has ended and is not restarted. Returns the exit code of the last child, or 128 +
-// its signal.
+// (docs/launch.md). Forwards SIGTERM and SIGINT to the child. On SIGHUP, sends SIGTERM to the
+// child, except if this process ignores SIGHUP. The kernel kills the child if this process dies.
+// Blocks until the child has ended and is not restarted. Returns the exit code of the last child,
+// or 128 + the number of the signal that killed the child.
 absl::StatusOr<int> SuperviseTask(const TaskCommand& command,
                                   const launcher::LaunchOptions& options);
 

@@ -1,5 +1,5 @@
-// Escapes text for the HTML page of `muster report`. All text from a run's files must be escaped
-// before a page contains it.
+// Escapes text for the HTML page of `muster report`. Callers must escape all text from a run's
+// files before they insert the text into the page.
 #pragma once
 
 #include <map>
@@ -16,8 +16,8 @@ std::string Escaped(std::string_view text);
 // '<'.
 std::string EscapedJson(std::string json);
 
-// Returns the value of a Content-Security-Policy for a page. The policy allows the inline script
-// `script`, inline styles and images in data URLs, and nothing else.
+// Returns the value of a Content-Security-Policy for a page. The policy allows only the inline
+// script `script`, inline styles, and images in data URLs.
 std::string PolicyFor(std::string_view script);
 
 // Replaces each {{NAME}} in `page` by values[NAME]. A {{NAME}} in a value stays unchanged.

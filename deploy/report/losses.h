@@ -1,4 +1,4 @@
-// The losses of processes and the restarts of a run, for the page of `muster report`. A member is
+// Lists the lost processes and the restarts of a run, for the page of `muster report`. A member is
 // the chief or a worker. A generation is a period of training with fixed members. Pure functions.
 #pragma once
 
@@ -14,13 +14,13 @@ struct Mark {
   enum class Kind {
     kLoss,     // A process was lost, and training continued.
     kRestart,  // A new chief process continued the run.
-    kEnd,      // A generation ended without a recorded loss.
+    kEnd,      // A generation ended, and no loss of a process was recorded.
   };
   Kind kind = Kind::kLoss;
-  int64_t step = 0;        // After the mark, training continued from this step's state.
+  int64_t step = 0;        // Training continued after this step. For kEnd: the last recorded step.
   double wall = 0;         // The time of the event in seconds since 1970. 0 if unknown.
   bool estimated = false;  // True if `wall` is computed from the time of a later step.
-  double seconds = -1;     // The training time that was lost. Negative if unknown.
+  double seconds = -1;     // The lost training time in seconds. Negative if unknown.
   std::string text;
 };
 

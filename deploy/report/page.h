@@ -9,14 +9,14 @@
 
 namespace muster::report {
 
-inline constexpr size_t kMaxPictures = 16;           // The most pictures of one tag.
-inline constexpr size_t kMaxPictureBytes = 1 << 20;  // The most bytes of all pictures of a page.
+inline constexpr size_t kMaxPictures = 16;           // Maximum number of pictures of one tag.
+inline constexpr size_t kMaxPictureBytes = 1 << 20;  // Maximum bytes of all pictures of a page.
 
 // Returns the page. `price_per_hour` is the price of one member (chief or worker) for an hour.
 // REQUIRES: NameRuns (run.h) was called for `runs`.
 std::string Page(const std::vector<Run>& runs, std::optional<double> price_per_hour);
 
-// The contents of the files page.html, page.css and page.js of this folder. The build embeds them.
+// The contents of page.html, page.css and page.js in this folder. The build embeds these files.
 extern const char* const kPageHtml;
 extern const char* const kPageCss;
 extern const char* const kPageJs;

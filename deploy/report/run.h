@@ -15,10 +15,10 @@ namespace muster::report {
 
 struct Run {
   std::string path;  // The path as the user wrote it.
-  std::string name;  // A name that no other run of the report has.
+  std::string name;  // A name that is unique in the report. NameRuns sets it.
   Json job, result;  // The content of job.json and result.json, or null.
-  // The value of "recovery" in result.json or, if there is no result.json, the content of
-  // recovery.json. Null if both are absent. This JSON describes the losses of processes.
+  // Describes the losses of processes. Comes from the key "recovery" of result.json. If there is no
+  // readable result.json, comes from recovery.json. Null if both are absent.
   Json recovery;
   // The content of the TensorBoard folders, keyed by their path in model_dir, such as "train" or
   // "system/worker-0".
@@ -36,13 +36,13 @@ struct Run {
 // Reads the model_dir at `path`. Returns a ConfigurationError if `path` is not a model_dir.
 absl::StatusOr<Run> ReadModelDir(const std::string& path);
 
-// Sets Run::name of each run to the shortest end of the run's path that is not the end of another
-// run's path. Returns a ConfigurationError if two paths are the same folder.
+// Sets Run::name of each run to the shortest suffix of the run's path that no other run's path has.
+// Returns a ConfigurationError if two paths are the same folder.
 absl::Status NameRuns(std::vector<Run>* runs);
 
-// Returns for how many seconds the run has trained, over all starts of its chief. The time of the
-// current chief process is from result.json. The times of earlier chief processes, and of a run
-// without result.json, are from the times of TensorBoard events.
+// Returns the training time of the run in seconds, summed over all chief processes of the run. The
+// time of the current chief process is from result.json. The times of earlier chief processes are
+// from TensorBoard events. If there is no result.json, all times are from TensorBoard events.
 double SecondsOf(const Run& run);
 
 }  // namespace muster::report

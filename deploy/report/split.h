@@ -16,11 +16,11 @@ struct StepSplit {
   std::string source;  // A text that names the source of the numbers.
   double input = 0;    // The wait for the input pipeline.
   double compute = 0;  // Forward pass, backward pass and update.
-  double wait = 0;     // Reductions, with their wait for other tasks.
-  int64_t steps = 0;   // How many steps were measured. 0: all, or unknown.
+  double wait = 0;     // Reductions, including the wait for other tasks.
+  int64_t steps = 0;   // The number of measured steps. 0: all steps, or unknown.
 };
 
-// Returns the split of rank 0 and of each other measured task. For rank 0, the numbers are the
+// Returns a split for rank 0 and for each other measured task. For rank 0, the numbers are the
 // medians in result.json. For any other task, the numbers are means over the run, from the
 // TensorBoard scalars "steps_per_second/<task>", "input_share/<task>" and "wait_share/<task>" in
 // the folder system/. If a task has no such scalars, the numbers are means over the complete steps

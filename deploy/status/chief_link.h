@@ -23,8 +23,8 @@ struct ServerCertificate {
   security::Peer peer;  // The task and the cluster in the certificate.
   std::string issuer;   // The certificate authority that signed the certificate.
 };
-// Connects to the server at `address` and returns its certificate, or nullopt if the server does
-// not use TLS. Returns PeerLost (muster/status.h) if the server cannot be reached within `timeout`.
+// Connects to the server at `address` and returns the server's certificate. Returns nullopt if the
+// server has no TLS, and PeerLost (muster/status.h) if it cannot be reached within `timeout`.
 absl::StatusOr<std::optional<ServerCertificate>> CertificateOfServer(const std::string& address,
                                                                      Duration timeout);
 
@@ -35,17 +35,17 @@ Fd OpenKeyOfLauncher(int64_t pid);
 
 struct ChiefLinkOptions {
   std::string address;    // "host:port".
-  std::string key_file;   // A run key file. Empty: the key of the job, the launcher or the user.
+  std::string key_file;   // Path of a run key file. Empty: the job's, launcher's or user's key.
   Job job;                // Only tls and security are used.
   int64_t chief_pid = 0;  // The pid of the chief if it is on this host, or 0.
 };
 
-// Returns the message for a call that the chief has refused because the caller has no key or
-// certificate.
+// Returns the error message for a caller without a key or certificate, after the chief has refused
+// the call.
 std::string RequiresIdentity(const std::string& address);
 
 // Finds the credentials for a gRPC channel to the chief. If there is a run key or a certificate,
-// connects to the chief to read its certificate, which names the cluster. Returns
+// connects to the chief to read the chief's certificate, which names the cluster. Returns
 // ConfigurationError if the chief has another key. Returns PeerLost if the chief cannot be reached
 // within `timeout`. If there is no key or certificate, does not connect.
 absl::StatusOr<rpc::ChannelOptions> ChannelToChief(const ChiefLinkOptions& options,
@@ -53,7 +53,7 @@ absl::StatusOr<rpc::ChannelOptions> ChannelToChief(const ChiefLinkOptions& optio
 
 class ChiefLink {
  public:
-  // Finds the credentials with ChannelToChief, and returns its errors.
+  // Calls ChannelToChief to find the credentials, and returns the errors of ChannelToChief.
   static absl::StatusOr<std::unique_ptr<ChiefLink>> Open(const ChiefLinkOptions& options,
                                                          Duration timeout);
   // Requests the status. Returns PeerLost if the chief cannot be reached within `timeout`. Returns

@@ -26,31 +26,31 @@ struct RunFiles {
 // Reads the existing files. Returns ConfigurationError if `directory` is not a model_dir.
 absl::StatusOr<RunFiles> ReadRunFiles(const std::string& directory);
 
-// Returns the model_dir in the chief's reply, "" if the run has none. In a library: in a program's
-// own source, the inline accessor would copy data of libmuster_core.so into the program.
+// Returns the model_dir in the chief's reply, "" if the run has none. This function is not inline,
+// because protobuf's inline accessor would copy data of libmuster_core.so into the calling program.
 std::string ModelDirOf(const proto::StatusReply& reply);
 // Returns the run id in owner.json, "" if absent.
 std::string RunIdOf(const RunFiles& run);
 // Returns the chief's address in status.json, "" if absent.
 std::string ChiefAddressOf(const RunFiles& run);
-// Returns the pid of the chief if the chief runs on this host, or else 0. Pids are reused, so the
-// function also compares the start time of the process.
+// Returns the pid of the chief, or 0 if the chief does not run on this host. Pids are reused, so
+// the function also compares the start time of the process.
 int64_t LocalPidOf(const RunFiles& run);
-// Returns true if the chief process of owner.json writes a new heartbeat to owner.json within
-// `wait`. Returns false if the chief has released the model_dir. Blocks for at most `wait`.
+// Returns true if a chief process writes a new heartbeat to owner.json within `wait`. Returns false
+// if the chief has released the model_dir. Blocks for at most `wait`.
 bool OwnerLives(const RunFiles& run, Duration wait);
 
-// Returns true if training of the run has begun. A checkpoint or result.json shows this. Without
-// these files, returns the field "begun" of owner.json, or true if there is no such field.
+// Returns true if training has begun. This is so if there is a checkpoint or result.json. Otherwise
+// the field "begun" of owner.json decides. If owner.json has no such field, returns true.
 bool HasBegun(const RunFiles& run);
 
 // Returns the state of the run in the form of a chief's reply. The result lists no members (chief
-// and workers), and the ages of its events are negative, which means unknown. If there is no
+// and workers). The ages of its events are unknown and therefore negative. If there is no
 // result.json, the step, the loss and the rates are the last values in the TensorBoard folder
 // train/.
 proto::StatusReply StatusOfFiles(const RunFiles& run);
-// Returns lines with the results that a StatusReply has no fields for, such as step times and
-// losses of processes. Returns no lines if there is no result.json.
+// Returns lines with the results for which StatusReply has no fields, such as step times and losses
+// of processes. Returns no lines if there is no result.json.
 std::vector<std::string> OutcomeLines(const RunFiles& run);
 
 }  // namespace muster::status

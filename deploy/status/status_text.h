@@ -14,7 +14,7 @@ namespace muster::status {
 std::vector<std::string> StatusLines(const proto::StatusReply& reply, size_t max_events);
 // Returns one line: "step 120 of 1,200, epoch 1 of 5, ...".
 std::string ProgressText(const proto::RunProgress& progress);
-// Returns "0:31 ago  worker 1 was lost: ... (step 12)".
+// Returns one line: "0:31 ago  worker 1 was lost: ... (step 12)".
 std::string EventText(const proto::RunEvent& event);
 // Returns `line`, cut to at most `columns` columns.
 std::string Cut(const std::string& line, size_t columns);

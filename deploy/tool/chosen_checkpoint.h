@@ -9,7 +9,7 @@
 namespace muster {
 
 struct ChosenCheckpoint {
-  std::string path;  // The path of the checkpoint.
+  std::string path;
   checkpoint::Snapshot snapshot;
   // True if training can resume from the checkpoint. False if it has only the weights of models.
   bool whole = true;
@@ -17,9 +17,9 @@ struct ChosenCheckpoint {
 
 // Reads the checkpoint that `wanted` selects. "latest", "" and "best" select a checkpoint of
 // `model_dir`, the folder of a run's output. The path of a model_dir or of its checkpoints folder
-// selects the newest complete checkpoint there. The same path with "/best" or "/latest" at its end
-// selects the best or the latest checkpoint. Any other path is that of a single checkpoint or of a
-// safetensors file. Returns ConfigurationError if the checkpoint is missing, and DataError if it is
+// selects the newest complete checkpoint there. Such a path with "/best" or "/latest" added selects
+// the best or the latest checkpoint there. Any other path names one checkpoint or a safetensors
+// file. Returns ConfigurationError if the checkpoint is missing, and DataError if the checkpoint is
 // damaged.
 absl::StatusOr<ChosenCheckpoint> ChooseCheckpoint(const std::string& wanted,
                                                   const std::string& model_dir);

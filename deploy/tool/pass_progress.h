@@ -1,5 +1,5 @@
-// PassProgress shows the progress bar of a pass, which goes once over the training, validation or
-// test data. Without a terminal, PassProgress shows nothing.
+// PassProgress shows the progress bar of a pass. A pass reads the training, validation or test data
+// once. Without a terminal, PassProgress shows nothing.
 #pragma once
 
 #include <cstdint>

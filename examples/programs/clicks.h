@@ -1,5 +1,5 @@
 // A synthetic dataset of clicks for recommender models. Each click is computed from the seed and
-// its index, so a dataset of any size needs no file. A click has numeric features and eight
+// the click's index, so no file is needed. A click has numeric features and eight
 // features with integer keys. Five of the eight features have one key, and three have a list of
 // keys. Keys have a Zipf distribution: the n-th most common key of a feature occurs 1 / n^zipf
 // times as often as the most common key.
@@ -17,7 +17,7 @@ struct ClickOptions {
 };
 
 inline constexpr int64_t kClickFeatures = 8;  // The number of features with keys.
-inline constexpr int64_t kClickLists = 3;
+inline constexpr int64_t kClickLists = 3;     // The number of features with lists of keys.
 // The largest number of keys in a list. The smallest number is 1.
 inline constexpr int64_t kClickValues = 5;
 inline constexpr int64_t kClickDense = 6;  // The number of numeric features.
@@ -31,8 +31,8 @@ inline constexpr int64_t kClickPadding = -1;
 //               kClickPadding
 //   3  weights  [n, kClickValues] float, above 0, weights of the last feature's keys
 //   4  click    [n] float, 0 or 1
-//   5  truth    [n] float, the logit of the probability from which `click` was drawn. No model has
-//               a larger area under the ROC curve than these logits
+//   5  truth    [n] float, the logit of the probability from which `click` was drawn. No model can
+//               have a larger area under the ROC curve than these logits
 data::DatasetPtr MakeClicks(const ClickOptions& options, uint64_t seed, int64_t first,
                             int64_t size);
 

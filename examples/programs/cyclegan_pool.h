@@ -1,7 +1,7 @@
 // Pools of translated pictures: Shrivastava et al., Learning from Simulated and Unsupervised Images
 // through Adversarial Training (2017). A pool keeps pictures that a generator made in earlier
 // steps. The pools are buffers of this module. Checkpoints therefore save the pools, and a failed
-// step does not change them. Each replica (device) has its own pools.
+// step does not change the pools. Each replica (device) has its own pools.
 #pragma once
 
 #include <ATen/core/Generator.h>
@@ -21,8 +21,8 @@ class PicturePools : public torch::nn::Module {
   PicturePools(int64_t size, const std::vector<int64_t>& shape);
   // Takes pictures [batch, ...] of both domains, and returns the same number of pictures for the
   // discriminators. The results have no gradients. A pool that is not full stores and returns each
-  // new picture. A full pool returns the new picture with probability 1/2. With probability 1/2, it
-  // returns a stored picture and stores the new picture in its place.
+  // new picture. A full pool returns the new picture with probability 1/2. Otherwise, the pool
+  // returns a random stored picture and replaces that picture with the new picture.
   std::pair<at::Tensor, at::Tensor> Exchange(const at::Tensor& x, const at::Tensor& y,
                                              const at::Generator& generator);
 

@@ -37,7 +37,7 @@ class Random {
   uint64_t state_;
 };
 
-// A dataset whose examples are made in batches, by GetBatch.
+// Base class of datasets that make examples in batches. A subclass implements GetBatch.
 class GeneratedDataset : public data::Dataset {
  public:
   explicit GeneratedDataset(int64_t size) : size_(size) {}

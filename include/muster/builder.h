@@ -53,8 +53,8 @@ struct EmbeddingOptions {
 };
 
 struct DatasetOptions {
-  // If true, the last batch of an epoch is dropped if it is short. The job's "drop_remainder"
-  // overrides this value.
+  // If true, an incomplete last batch of an epoch is dropped. The job's "drop_remainder" overrides
+  // this value.
   bool drop_remainder = false;
 };
 
@@ -63,7 +63,7 @@ struct NamedDatasetOptions {
   int64_t batch_size = 0;  // 0 selects the job's global batch size.
   // If true, each replica gets its slice of a batch. If false, each replica gets the whole batch.
   bool distributed = true;
-  // If true, the last batch of a pass is dropped if it is short. A pass reads the data set once.
+  // If true, an incomplete last batch of a pass is dropped. A pass reads the data set once.
   bool drop_remainder = false;
   // If true, next() starts the next pass at the end of a pass, and never returns false.
   bool repeat = false;
@@ -74,9 +74,9 @@ enum class BufferMode {
   // After each step, the buffer becomes the mean over all replicas, weighted by their numbers of
   // examples. This is the default for floating-point buffers that steps change.
   kMean,
-  // The buffer has the same value on all replicas by itself, for example a constant table. Muster
-  // does not average the buffer. At the end of each epoch, Muster checks that the replicas have
-  // equal values. This is the default for buffers that no step changes and for buffers that are not
+  // The program keeps the buffer equal on all replicas, for example a constant table. Muster does
+  // not average the buffer. At the end of each epoch, Muster checks that the replicas have equal
+  // values. This is the default for buffers that no step changes and for buffers that are not
   // floating-point.
   kSame,
   // Each replica has its own value, which is never averaged. Checkpoints save and restore the value
@@ -104,8 +104,8 @@ class BuilderImpl;
 class Builder {
  public:
   explicit Builder(BuilderImpl* impl) : impl_(impl) {}
-  // Returns the job's "program_args". Read them with args().Read(...). A key that build() does not
-  // read is a ConfigurationError.
+  // Returns the job's "program_args". Call args().Read(...) to read them. A key that build() does
+  // not read is a ConfigurationError.
   JsonObject& args();
   uint64_t seed() const;
   at::Device device() const;
@@ -113,16 +113,16 @@ class Builder {
   // Declares a model. Muster moves the module to the device, and broadcasts the initial state of
   // the first replica to all replicas. Before build(), Muster seeds the default generator with the
   // job's seed, so all replicas draw equal initial weights even without the broadcast. Register all
-  // parameters and buffers before build() returns. A later registration ends the job with an error
-  // when Muster detects it.
+  // parameters and buffers before build() returns. If Muster detects a later registration, the job
+  // ends with an error.
   void model(const std::string& name, std::shared_ptr<torch::nn::Module> module);
   // Makes a run start with the weights of a safetensors file. Python may have written the file, or
   // the file may be part of a checkpoint. `path` is one file, an index of several files
   // ("...safetensors.index.json"), or a folder with such a file or index. The tensors may be
   // float16, bfloat16, float32 or float64. Only the chief (the task that leads the job) reads the
   // file, before the first step of a run. A run that resumes from its own checkpoint does not read
-  // the file. If the job's "load" names this model, that entry replaces this call. A relative path
-  // starts at the chief's working directory.
+  // the file. If the job's "load" names this model, the job's entry replaces this call. A relative
+  // path is relative to the chief's working directory.
   void load(const std::string& model, const std::string& path, LoadOptions options = {});
   // Sets the mode of the buffers whose names ("<model>.<buffer>") match the pattern. '*' matches
   // any text, and '?' matches any character. If several patterns match a buffer, the first call
@@ -154,8 +154,8 @@ class Builder {
   // has no "data" for this split. A program can use these examples to show the progress of
   // training.
   data::Batch data_examples(Split split, int64_t count);
-  // Declares a named data set, in addition to those of the splits. Only a program that overrides
-  // Program::run() can read a named data set. Not available with parameter servers.
+  // Declares a named data set, in addition to the data sets of the splits. Only a program that
+  // overrides Program::run() can read a named data set. Not available with parameter servers.
   DatasetHandle dataset(const std::string& name,
                         std::function<absl::StatusOr<data::DatasetPtr>()> make,
                         NamedDatasetOptions options = {});
@@ -167,13 +167,13 @@ class Builder {
   // job, of an optimizer or of a table then selects the schedule. The keys for warm-up and
   // "scale_with_replicas" work as for built-in schedules.
   void schedule(const std::string& name, ScheduleFactory make);
-  // Registers a callback that observes and controls training. If the job's "callbacks" contain the
-  // name, the callback runs at that position of the list. If they do not contain the name, the
-  // callback runs before all callbacks of the list. The callback replaces a built-in callback of
-  // the same name.
+  // Registers a callback that observes and controls training. If the list "callbacks" of the job
+  // contains the name, the callback runs at that position of the list. Otherwise, the callback
+  // runs before all callbacks of the list. The callback replaces a built-in callback of the same
+  // name.
   void callback(const std::string& name, std::shared_ptr<Callback> callback);
-  // Registers a callback that runs only if the job's "callbacks" contain its name. In that case,
-  // `make` creates the callback from the keys of its entry in the job.
+  // Registers a callback that runs only if the list "callbacks" of the job contains the name. In
+  // that case, `make` creates the callback from the keys of the job's entry.
   void callback(const std::string& name,
                 std::function<std::shared_ptr<Callback>(JsonObject& keys)> make);
 

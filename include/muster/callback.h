@@ -42,8 +42,8 @@ class CallbackContext {
   // the program's metrics, and the values that the program reported (Step::report). The map also
   // has the validation metrics, with the prefix "val_". The entry "learning_rate" is the rate of
   // the first optimizer in the last step. In step_end, the map has the training metrics of the
-  // epoch's steps up to this one. In pass_end, the map has the metrics of the pass. In other hooks
-  // the map is empty.
+  // epoch's steps up to the current step. In pass_end, the map has the metrics of the pass. In
+  // other hooks, the map is empty.
   virtual const std::map<std::string, double>& metrics() const = 0;
   // Returns the sum of all losses of the last step, computed before the step's update.
   virtual double loss() const = 0;
@@ -115,25 +115,25 @@ class Callback {
   virtual void epoch_end(CallbackContext&) {}
   virtual void step_begin(CallbackContext&) {}
   virtual void step_end(CallbackContext&) {}
-  // Called before and after a pass, which goes once over the validation or test data.
+  // Called before and after a pass. A pass reads the validation or test data once.
   virtual void pass_begin(CallbackContext&) {}
   virtual void pass_end(CallbackContext&) {}
 
   // Returns the state that the callback needs to continue. Checkpoints store this state. After the
   // loss of a training process, Muster may call a hook a second time. Before the second call,
-  // set_state() receives the state that the callback had before the first call. The hook has
-  // therefore changed the state only once. A restart of the process loses all other data of the
+  // set_state() receives the state that the callback had before the first call. The state therefore
+  // contains the hook's changes only once. A restart of the process loses all other data of the
   // callback.
   virtual Json state() const { return nullptr; }
   virtual void set_state(const Json& state) { (void)state; }
   // Returns true if requests of step_begin and step_end must be applied right after these hooks.
-  // The result true costs two small messages per step. If false, the requests may wait for the end
-  // of the epoch.
+  // This costs two small messages per step. If the function returns false, the requests may wait
+  // until the end of the epoch.
   virtual bool decides_in_steps() const { return true; }
 };
 
 // Returns a callback that sets the learning rate of all optimizers before the first step of each
-// epoch. The new rate is schedule(epoch, current rate). Epochs count from 0. Works as Keras'
+// epoch. The new rate is schedule(epoch, current rate). Epochs count from 0. Works like Keras'
 // LearningRateScheduler.
 std::shared_ptr<Callback> MakeLearningRateScheduler(
     std::function<double(int64_t epoch, double rate)> schedule);

@@ -20,7 +20,7 @@ namespace muster::data {
 using Example = std::vector<at::Tensor>;
 using Batch = std::vector<at::Tensor>;
 
-// A component of the data that the job file describes in its key "data" (docs/data.md).
+// A component of the data that the job file describes under the key "data" (docs/data.md).
 struct Column {
   std::string name;  // "x", "y", or a name from the job file.
   at::ScalarType type = at::kFloat;
@@ -39,8 +39,8 @@ struct Context {
 class Dataset;
 using DatasetPtr = std::shared_ptr<const Dataset>;
 
-// A source of examples, which have indices from 0. Immutable. Thread-safe. Damaged data is a
-// DataError (muster/status.h).
+// A source of examples with indices from 0. Immutable. Thread-safe. Get and GetBatch return a
+// DataError (muster/status.h) for damaged data.
 class Dataset {
  public:
   static constexpr int64_t kUnknownSize = -1;
@@ -71,8 +71,8 @@ absl::StatusOr<DatasetPtr> FromTensors(std::vector<at::Tensor> components);
 // Reads numpy's .npy format, versions 1 to 3, in C or Fortran order. The file's dtype is one of f2,
 // f4, f8, i1, i2, i4, i8, u1 and b1, little-endian.
 absl::StatusOr<at::Tensor> ReadNpy(const std::string& path);
-// Reads an IDX file (the format of MNIST), compressed with gzip or not. Supports all element types
-// of the format.
+// Reads an IDX file (the format of MNIST), with or without gzip compression. Supports all element
+// types of the format.
 absl::StatusOr<at::Tensor> ReadIdx(const std::string& path);
 // Returns a dataset of {image, label} from two IDX files with the same number of examples. The file
 // of labels must have one dimension. The tensors have the element types of the files.
@@ -132,8 +132,8 @@ DatasetPtr Skip(DatasetPtr input, int64_t count);
 DatasetPtr Repeat(DatasetPtr input, int64_t times);
 // Permutes the whole dataset, with a different permutation in each epoch. If
 // reshuffle_each_iteration is false, every epoch has the same permutation. The position of an
-// example is computed from the seed, `salt`, the epoch and the index, so no table of the order is
-// kept.
+// example is computed from the seed, `salt`, the epoch and the index, so Shuffle stores no table of
+// positions.
 DatasetPtr Shuffle(DatasetPtr input, uint64_t salt = 0, bool reshuffle_each_iteration = true);
 DatasetPtr BatchExamples(DatasetPtr input, int64_t batch_size, bool drop_remainder = false);
 // Caches examples in memory. The first read of an example stores the example. The examples of the
@@ -143,10 +143,10 @@ DatasetPtr Cache(DatasetPtr input);
 // read of an example stores the example. All processes of the host and later runs share the file.
 // All examples must have the same shapes and types. The name of the file depends on the size, the
 // shapes, the types and `stamp`. `stamp` must describe everything else that affects the examples,
-// such as settings, and the names and modification times of files. If such a property changes and
-// `stamp` does not, the cache returns the examples from before the change. Returns a
-// ConfigurationError if the folder is not writable, or if the disk has too little space for all
-// examples.
+// such as settings, and the names and modification times of files. If a setting or file changes and
+// `stamp` does not change, the cache returns outdated examples. Returns a ConfigurationError if
+// the folder is not writable, or if the disk has too little space for all examples.
+//
 absl::StatusOr<DatasetPtr> Cache(DatasetPtr input, const std::string& folder,
                                  const std::string& stamp = "");
 

@@ -18,7 +18,7 @@ using Json = nlohmann::json;
 // Parses `text`. Comments are allowed. Duplicate keys in one object are an error. Errors are
 // ConfigurationErrors (muster/status.h) of the form "<origin>: line L, column C: ...".
 absl::StatusOr<Json> ParseJson(std::string_view text, std::string_view origin);
-// Parses the content of a file as ParseJson does, with `path` as the origin.
+// Reads a file, and parses the content in the same way as ParseJson. The origin is `path`.
 absl::StatusOr<Json> ReadJsonFile(const std::string& path);
 
 // Serializes `json`. If `indent` is negative, the result is one line. Otherwise each level is
@@ -33,7 +33,7 @@ std::string Dump(const AnyJson& json, int indent = -1) {
 // candidate is similar to `word`.
 std::string Nearest(std::string_view word, const std::vector<std::string>& candidates);
 
-// Reads the keys of one JSON object into variables. Each call of Read makes its key known. If a key
+// Reads the keys of one JSON object into variables. Each Read registers a key as known. If a key
 // is absent or null, `*out` stays unchanged. After an error, later calls do nothing. Finish()
 // returns the first error. If there was no error, but the object has an unknown key, Finish()
 // returns an error that names this key.

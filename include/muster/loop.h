@@ -71,8 +71,8 @@ class Loop {
   // in the data advances after the last of these steps. A run that resumes between two steps of a
   // batch gets that batch again for the remaining steps.
   bool next(data::Batch* batch, int64_t steps = 1);
-  // Returns how many steps the program must still run over the batch of the last next(). Returns 0
-  // at the end of the job.
+  // Returns the number of steps that the program must still run over the batch of the last next().
+  // Returns 0 at the end of the job.
   int64_t steps_left() const;
   // Sets *batch to the next batch of a named data set (Builder::dataset). The batch is this
   // replica's slice, or the whole batch if the data set is not `distributed`. After the last batch
@@ -98,9 +98,9 @@ class Loop {
   // Makes a pass: runs Program::eval_step over all batches of a split. Returns the metrics over all
   // replicas. A stop request before or during the pass ends both the pass and the training loop.
   std::map<std::string, double> evaluate(Split split);
-  // Ends training after the most recent step, and saves the state as the final one. After this
-  // call, next() returns false. A later start of the job reports that the job is finished. Every
-  // replica must call finish().
+  // Ends training after the most recent step, and saves the final state. After this call, next()
+  // returns false. A later start of the job reports that the job is finished. Every replica must
+  // call finish().
   void finish();
 
   // Calls `function` on this replica, with autocast as the job's "precision" requires. Returns the
@@ -141,9 +141,9 @@ class Loop {
 
   int64_t steps() const;  // Returns the number of completed steps.
   int64_t epoch() const;
-  // Returns true if the next batch is the first batch of an epoch. If this returns true and steps()
-  // is above 0, the previous epoch has ended. The validation pass of that epoch may be missing,
-  // because the process may have restarted right after the epoch's last step.
+  // Returns true if the next batch is the first batch of an epoch. If the result is true and
+  // steps() is above 0, the previous epoch has ended. The validation pass of the previous epoch may
+  // be missing, because the process may have restarted right after the epoch's last step.
   bool epoch_begins() const;
 
  private:

@@ -1,8 +1,8 @@
 // Metrics over all replicas (devices). A Metric is described by a few sums over examples.
 // Increment() computes the sums over the examples of one batch. Result() computes the metric's
 // value from the sums of all replicas. A Metric has no state. The training loop keeps the sums in
-// double precision, adds up those of all replicas in each step, and resets them each epoch.
-// Immutable. Thread-safe.
+// double precision. In each step, the loop adds up the sums of all replicas. In each epoch, the
+// loop resets the sums. Immutable. Thread-safe.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -32,7 +32,7 @@ class Metric {
   virtual at::Tensor Increment(const at::Tensor& output, const at::Tensor& target) const = 0;
   // Like Increment, with one weight for each example or for each value that the metric averages. A
   // value with weight 0 does not count, even if the value is NaN. The default implementation throws
-  // c10::Error: the metric does not support weights.
+  // c10::Error, because the metric does not support weights.
   virtual at::Tensor WeightedIncrement(const at::Tensor& output, const at::Tensor& target,
                                        const at::Tensor& weights) const;
   // Returns the metric's value. `sums` are the sums over all examples. Returns 0 if there are no
@@ -46,13 +46,13 @@ class Metric {
 // Averages all elements of the output. The usual shape is [batch].
 std::shared_ptr<const Metric> MakeMean();
 std::shared_ptr<const Metric> MakeSum();  // Sums all elements of the output.
-// Computes the fraction of examples whose highest score is that of the true class. The output has
-// scores [batch, classes]. The target has class numbers [batch] or probabilities [batch, classes].
-// Among equal scores, the first one counts as the highest. Waits for a GPU to check probabilities.
+// Computes the fraction of examples whose true class has the highest score. The output has scores
+// [batch, classes]. The target has class numbers [batch] or probabilities [batch, classes]. Among
+// equal scores, the first counts as the highest. The check of probabilities waits for the GPU.
 std::shared_ptr<const Metric> MakeAccuracy();
 // Computes the fraction of examples whose true class has one of the k highest scores. Output and
-// target are as for MakeAccuracy. A score equal to the k-th highest score is also one of them, even
-// if there are then more than k.
+// target are as for MakeAccuracy. Each score equal to the k-th highest score counts as one of the k
+// highest.
 std::shared_ptr<const Metric> MakeTopKAccuracy(int k);
 // Predicts 1 for outputs above the threshold, and 0 for all others. Computes the fraction of
 // correct predictions. The output has shape [batch] or [batch, 1]. Targets are 0 or 1.
@@ -71,17 +71,17 @@ std::shared_ptr<const Metric> MakePerplexity();
 // The following metrics, up to MakeAuc, count correct and wrong binary decisions, as in
 // keras.metrics. Outputs are scores. Outputs and targets have one of three forms:
 //  - Any shape, with targets of the same shape. A target other than 0 is positive.
-//  - Scores [..., classes], with class numbers [...]. A class number means target 1 for its class
-//    and target 0 for the others.
+//  - Scores [..., classes], with class numbers [...]. A class number means target 1 for this class
+//    and target 0 for all other classes.
 //  - A column [batch, 1], with targets [batch].
 
 // Selects the values that count as predicted positive. A value must be above the threshold. If
 // top_k is set, the value must also be among the top_k largest values of the last dimension. Among
-// equal values, earlier ones count as larger.
+// equal values, earlier values count as larger.
 struct DecisionOptions {
   std::optional<double> threshold;  // Default: 0.5, or no threshold if top_k is set.
   int top_k = 0;                    // 0 means no limit.
-  int class_id = -1;                // Counts only this class of the last dimension. -1: all.
+  int class_id = -1;                // Counts only this class (last dimension). -1: all classes.
 };
 // Computes true positives divided by predicted positives.
 std::shared_ptr<const Metric> MakePrecision(DecisionOptions options = {});
@@ -102,7 +102,7 @@ struct FScoreOptions {
   // value of the last dimension counts as predicted positive. If the largest value is 0, no value
   // counts as predicted positive.
   std::optional<double> threshold;
-  int class_id = -1;  // The score is that of this class only, with any `average`. -1: all classes.
+  int class_id = -1;  // Computes the score of only this class, for any `average`. -1: all classes.
 };
 // Computes (1 + beta^2) * precision * recall / (beta^2 * precision + recall).
 std::shared_ptr<const Metric> MakeFScore(FScoreOptions options = {});
@@ -122,7 +122,7 @@ std::shared_ptr<const Metric> MakeAuc(AucOptions options = {});
 
 // Counts examples by true class and by predicted class (the class with the highest score). The
 // metric's value is the fraction of examples whose predicted class is the true class. In the image,
-// each row is a true class, and each column is a predicted class. The darker a cell, the larger its
+// each row is a true class, and each column is a predicted class. A darker cell has a larger
 // fraction of the row's examples. `classes` is from 2 to kMostConfusionClasses. Examples with an
 // invalid class number are not counted.
 inline constexpr int kMostConfusionClasses = 256;

@@ -19,13 +19,13 @@ class Prediction {
   explicit Prediction(PredictionImpl* impl) : impl_(impl) {}
   at::Device device() const;
   // Returns the names of the batch's components, in order. If the input of `muster predict` is a
-  // folder, the names are the folder's file names without ".npy". The names have the order of the
-  // columns in the job's "data", or alphabetical order if the job has no "data". One file has the
-  // first column name in the job's "data" that is not "target", or "x" without "data". A prompt has
-  // the name "x", or "0", "1" and so on if encode() returns several tensors.
+  // folder, the names are the file names without ".npy", in the order of the columns in the job's
+  // "data". Without "data", the order is alphabetical. For a single file, the name is the first
+  // column in the job's "data" that is not "target", or "x" without "data". For a prompt, the name
+  // is "x". If encode() returns several tensors, the names are "0", "1" and so on.
   const std::vector<std::string>& columns() const;
-  // These functions return rows of embedding tables, as the functions of Step with this name do.
-  // For a key that was never trained, the row has its initial value.
+  // These functions return rows of embedding tables, in the same way as Step::lookup. The row of a
+  // key that was never trained has its initial value.
   at::Tensor lookup(EmbeddingHandle table, const at::Tensor& keys);
   at::Tensor lookup(EmbeddingHandle table, const Bags& bags, Pooling pooling);
   std::vector<at::Tensor> lookup(const std::vector<TableKeys>& keys);

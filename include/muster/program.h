@@ -55,9 +55,9 @@ class Program {
   }
   // Reports the keys that train_step will look up in embedding tables for `batch`. Called only with
   // parameter servers. The worker pulls the rows of these keys while it computes the previous step.
-  // If that step updates a key, or prefetch() does not report it, Step::lookup pulls the key's row.
+  // Step::lookup pulls rows that the previous step updates, and rows that were not prefetched.
   // Called on a separate thread, while a step may run. An implementation may read the batch (in
-  // host memory) and the data members that build() set, but nothing that steps change.
+  // host memory) and the data members that build() set. It must not read data that steps change.
   virtual void prefetch(Prefetch& rows, const data::Batch& batch) const {
     (void)rows;
     (void)batch;

@@ -8,8 +8,8 @@
 //     return std::make_unique<Sawtooth>(top, context.steps_per_epoch);
 //   });
 //
-// The job file then selects this schedule like a built-in one: "learning_rate": {"name":
-// "sawtooth", "top": 0.2}.
+// The job file then selects this schedule like a built-in schedule: "learning_rate":
+// {"name": "sawtooth", "top": 0.2}.
 #pragma once
 
 #include <cstdint>
@@ -33,8 +33,8 @@ class Schedule {
 // Numbers of the run, for schedules whose lengths are in epochs or in fractions of the run.
 struct ScheduleContext {
   int64_t steps_per_epoch = 1;  // 0: unknown, so a length in epochs is an error.
-  // The number of steps of the run. 0: unknown. In this case, a schedule that needs the length of
-  // the run and has no length of its own is an error.
+  // The number of steps of the run. 0: unknown, so a schedule without a length of its own is an
+  // error if the schedule needs the length of the run.
   int64_t total_steps = 0;
   // The number of replicas (devices) at the first start of the run. With parameter servers, the
   // number of workers.

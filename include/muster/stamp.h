@@ -5,8 +5,8 @@
 //
 // The macro stores a stamp in the library: the versions of Muster, LibTorch and the standard
 // library with which the library was built. Before a binary runs any code of the library, the
-// binary compares this stamp with its own. A library that was built with other versions would
-// misread memory.
+// binary compares this stamp with the binary's own stamp. A library that was built with other
+// versions would misread memory.
 #pragma once
 
 #include <torch/version.h>

@@ -12,15 +12,15 @@
 
 namespace muster {
 
-// The exit code of a process. As for the restart policy ExitCode of Kubeflow's TFJob, codes from 1
+// The exit code of a process. As in the restart policy ExitCode of Kubeflow's TFJob, codes from 1
 // to 127 are permanent errors, and codes from 128 on are retryable.
 enum class ExitCode : int {
   kDone = 0,
   kProgramFailed = 1,  // The user's program failed.
   kConfiguration = 2,  // An error in TF_CONFIG, the job file, flags, ports or model_dir.
   kDataDamaged = 3,    // Data or a checkpoint is damaged beyond repair.
-  // Another process was lost, a deadline passed, or a newer process replaced this one. A restart of
-  // the process can help.
+  // Another process was lost, a deadline passed, or a newer process replaced this process. A
+  // restart of the process can help.
   kRetryable = 138,
   // Stopped on request. A job in training stops after an agreed step and saves a checkpoint.
   kPreempted = 143,

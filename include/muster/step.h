@@ -64,12 +64,12 @@ struct TableBags {
 };
 
 // One step on one replica, over the replica's slice of one global batch. The slice may be empty
-// (first dimension 0). A step is a transaction: its changes become final on all replicas or on
-// none, at the commit after its last all-reduce. With one minimize() per step, the commit updates
-// the parameters. If a step calls minimize() twice, Muster runs the first such step again from its
-// start. From then on, each minimize() of every step applies its update before it returns. A
-// failure before the commit undoes these updates. With parameter servers, pushed gradients stay
-// applied, and a step that has pushed some continues instead of running again.
+// (first dimension 0). A step is a transaction: all replicas commit the step's changes, or no
+// replica does. The commit follows the step's last all-reduce. With one minimize() per step, the
+// commit updates the parameters. If a step calls minimize() twice, Muster restarts the first such
+// step. From then on, each minimize() of every step applies its update before it returns. A failure
+// before the commit undoes these updates. With parameter servers, pushed gradients stay applied.
+// In such a job, a step that has pushed gradients continues after a failure, without a restart.
 class Step {
  public:
   explicit Step(StepImpl* impl) : impl_(impl) {}
@@ -110,7 +110,7 @@ class Step {
   void add_loss(const at::Tensor& per_example_loss);
   void add_loss(const at::Tensor& per_example_loss, OptimizerHandle optimizer);
   // Like add_loss, for a scalar loss that depends only on parameters. All replicas compute the same
-  // loss, so it counts once, not once per replica.
+  // loss, so the loss counts once, not once per replica.
   void regularize(const at::Tensor& scalar_loss);
   void regularize(const at::Tensor& scalar_loss, OptimizerHandle optimizer);
   // Reports a value for the log and TensorBoard. Without weights, `value` has shape [batch]. With
@@ -123,17 +123,17 @@ class Step {
   // Reports a dictionary: report({{"generator", {{"adversarial", a}, {"cycle", c}}}}).
   void report(const Nested& values, const at::Tensor& weights = {});
   // Adds the batch to a metric. The metric covers the epoch. `weights` has one weight per example,
-  // or one per value that the metric averages. A metric without WeightedIncrement
+  // or one weight per value that the metric averages. A metric without WeightedIncrement
   // (muster/metrics.h) accepts no weights.
   void update(MetricHandle metric, const at::Tensor& output, const at::Tensor& target = {},
               const at::Tensor& weights = {});
 
-  // Collective operations over all replicas. All replicas must call them in the same order, even
-  // with an empty batch. all_gather concatenates along the first dimension, in the order of the
-  // replicas. Shapes must be equal on all replicas, except that the first dimension may differ for
-  // all_gather. all_gather is differentiable, and so is all_reduce with kSum or kMean. The backward
-  // pass differentiates the sum of all replicas' losses. Not available with parameter servers,
-  // because their workers do not communicate with each other.
+  // Collective operations over all replicas. All replicas must make the same calls in the same
+  // order, even with an empty batch. all_gather concatenates along the first dimension, in the
+  // order of the replicas. Shapes must be equal on all replicas, except that all_gather accepts
+  // different first dimensions. all_gather, and all_reduce with kSum or kMean, are differentiable.
+  // The backward pass differentiates the sum of all replicas' losses. Not available with parameter
+  // servers, because the workers of such a job do not communicate with each other.
   at::Tensor all_reduce(const at::Tensor& value, ReduceOp op = ReduceOp::kSum);
   at::Tensor all_gather(const at::Tensor& value);
 

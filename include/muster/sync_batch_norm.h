@@ -13,13 +13,13 @@ struct SyncBatchNormOptions {
   SyncBatchNormOptions(int64_t channels) : channels(channels) {}  // NOLINT: as torch.nn's
   int64_t channels;
   double epsilon = 1e-5;
-  // Without a momentum, each running statistic is the plain mean of its values in all steps.
+  // Without a momentum, each running statistic is the plain mean over all steps.
   std::optional<double> momentum = 0.1;
   bool affine = true;  // If true, the module has weight and bias.
 };
 
-// Computes what torch::nn::BatchNorm would compute for the global batch. If the job's
-// "accumulate_steps" is above 1, the statistics are those of the global micro-batch. Parameters and
+// Gives the same result as torch::nn::BatchNorm on the global batch. If the job's
+// "accumulate_steps" is above 1, the statistics cover the global micro-batch. Parameters and
 // buffers have the names of torch::nn::BatchNorm. The input has shape [batch, channels, ...]. The
 // batch may be empty on some replicas. A global batch with only one value per channel is an error.
 // Training mode works only in train_step, and not with parameter servers.

@@ -54,8 +54,8 @@ struct ColorJitter {
 };
 
 // Divides bytes by 255 to get float32 values in [0, 1], and computes (value - mean) / std. `mean`
-// and `std` have one value per channel, or one value for all channels. Normalize may only be the
-// last step.
+// and `std` have one value per channel, or one value for all channels. Normalize is allowed only as
+// the last step.
 struct Normalize {
   std::vector<double> mean, std;
 };

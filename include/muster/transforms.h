@@ -22,10 +22,10 @@ namespace muster::data {
 MapFunction TransformPictures(std::vector<Transform> steps, size_t component = 0);
 
 // Mixes each example with the previous example in the order of the epoch. The first example of the
-// epoch is mixed with the last one. torchvision's MixUp does the same within a batch. Apply MixUp
-// after Shuffle. Each example has its own lambda. Component 0 is a floating-point image. Component
-// 1 is an integer label of shape [], which becomes float32 [classes]. The number of replicas does
-// not change which examples are mixed. Each batch reads one extra example: the example before the
+// epoch is mixed with the last example. torchvision's MixUp does the same within a batch. Apply
+// MixUp after Shuffle. Each example has its own lambda. Component 0 is a floating-point image.
+// Component 1 is an integer label of shape [], which becomes float32 [classes]. The number of
+// replicas does not change the mixing. Each batch reads one extra example: the example before the
 // batch's first example. An example stays unmixed if the previous example is damaged. Throws
 // std::invalid_argument if `input` is null, `alpha` is not above 0, or `classes` is not positive.
 DatasetPtr MixUp(DatasetPtr input, const MixUpOptions& options);

@@ -1,5 +1,5 @@
-// Image classifiers that compute the same as the models of torchvision 0.26. Parameters and buffers
-// have torchvision's names, so each side can load weights that the other side saved. Initial
+// Image classifiers with the same results as the models of torchvision 0.26. Parameters and buffers
+// have torchvision's names, so Muster and torchvision can load each other's weights. Initial
 // weights have torchvision's distributions, and are drawn from LibTorch's default generator.
 //
 //   net_ = muster::vision::MakeMobileNetV2({.classes = 2});
@@ -30,11 +30,11 @@ class ImageClassifier : public torch::nn::Module {
   virtual at::Tensor classify(const at::Tensor& features) = 0;
   at::Tensor forward(const at::Tensor& images) { return classify(features(images)); }
   // Returns the name of the last layer's module, "classifier" or "fc". All other modules together
-  // are the base. Fine-tuning freezes the base at first.
+  // are the base. Fine-tuning usually starts with a frozen base.
   virtual const char* head() const = 0;
 
-  // Freezes the base if `frozen` is true, and unfreezes it if false: sets requires_grad of its
-  // parameters. The batch normalization of a frozen base is in eval mode, so its buffers do not
+  // Freezes or unfreezes the base: sets requires_grad of the base's parameters to !frozen. The
+  // batch normalization of a frozen base is in eval mode, so the buffers of the base do not
   // change. Call freeze_base() between steps, on all replicas. Call freeze_base() again after
   // torch::nn::Module::train(), which would end the eval mode.
   void freeze_base(bool frozen);

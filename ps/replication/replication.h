@@ -10,16 +10,16 @@
 // with the update's number. Updates do not wait for the replies to earlier updates.
 //
 // The primary distributes the chunks over two connections. All frames of a chunk use the same
-// connection, so they arrive in order. If a connection fails, the primary opens another one. On the
-// new connection, the backup first reports how many updates each chunk has. The primary then hands
-// over the chunks that are not up to date.
+// connection, so they arrive in order. If a connection fails, the primary opens a new connection.
+// On the new connection, the backup first reports how many updates each chunk has. The primary then
+// hands over the chunks that are not up to date.
 //
 // With `compression`, the primary sends 16-bit gradients to the backup. The primary first rounds
 // the 32-bit gradients of workers to 16 bits, and applies the rounded gradients. Both tasks
 // therefore apply the same values.
 //
-// A view is the chief's assignment of shards to primaries and backups. Both sides belong to one
-// view and end with the view. See docs/parameter_server.md, "Views and backups".
+// A view is the chief's assignment of shards to primaries and backups. A ReplicatedStore and a
+// BackupShard end when their view ends. See docs/parameter_server.md, "Views and backups".
 #pragma once
 
 #include <cstdint>
@@ -39,8 +39,8 @@ struct ReplicationOptions {
   int chunks = 0;         // The number of chunks of the shard.
   bool checksum = false;  // True if frames have checksums.
   push_pull::Compression compression = push_pull::Compression::kNone;
-  // True if the view says that the backup is in sync: it has every acknowledged update. The primary
-  // then acknowledges an update only when the backup has the update. If false, the primary at first
+  // True if, according to the view, the backup has every acknowledged update. The primary then
+  // acknowledges an update only when the backup has the update. If false, the primary at first
   // acknowledges updates without waiting for the backup. Once the backup has caught up, the primary
   // works as if `in_sync` were true (see synced()).
   bool in_sync = false;
@@ -74,13 +74,13 @@ class ReplicatedStore : public ShardStore {
   // (ReplicaKind::kSynced). From then on, the primary acknowledges an update only when the backup
   // has the update.
   virtual bool synced() const = 0;
-  // Returns why the backup cannot be brought up to date. Returns "" if there is no problem.
+  // Returns the reason why the backup cannot be brought up to date, or "" if there is no problem.
   virtual std::string last_error() const = 0;
   // Returns for how long the oldest waiting push has waited for the backup. The time that is needed
   // to send the push does not count. Returns zero if no push waits, or if the backup is not in
   // sync. The chief makes a new view if the time is too long.
   virtual Duration waiting() const = 0;
-  // Ends the store. Calls that wait, and later pushes, return an error.
+  // Ends the store. Waiting calls and later pushes return an error.
   virtual void Close() = 0;
 };
 
@@ -91,8 +91,8 @@ class BackupShard {
                                            ReplicationOptions options);
   virtual ~BackupShard() = default;
   // Serves one connection of the primary. Blocks until the primary closes the connection, and then
-  // returns OK. If a frame is invalid, returns an error, after an attempt to send the error to the
-  // primary. Also returns an error when the view ends. Needs its own thread.
+  // returns OK. If a frame is invalid, tries to send an error to the primary, and returns the
+  // error. Also returns an error when the view ends. Needs its own thread.
   virtual absl::Status Serve(transport::DataConnection& connection) = 0;
   // Returns true if this backup is in sync according to the view, or according to the primary
   // (ReplicaKind::kSynced).

@@ -76,7 +76,7 @@ class ReplicaLink {
   bool reading_ ABSL_GUARDED_BY(mu_) = false;
   // outbox_ has frames to send. leaving_ has the frames that a thread is sending.
   std::vector<std::byte> outbox_ ABSL_GUARDED_BY(mu_), leaving_ ABSL_GUARDED_BY(mu_);
-  // sent_ counts the frames that were passed to Send. taken_ counts those that the backup has
+  // sent_ counts the frames that were passed to Send. taken_ counts the frames that the backup has
   // acknowledged.
   uint64_t sent_ ABSL_GUARDED_BY(mu_) = 0, taken_ ABSL_GUARDED_BY(mu_) = 0;
   // written_ is the time of this side's last write, or the beginning of a write that has sent no
@@ -88,7 +88,7 @@ class ReplicaLink {
 };
 
 // Opens links to the backup. Each link has a higher channel number (Hello::channel) than all
-// earlier ones, so the backup can tell which link is newer. `options` must outlive this object and
+// earlier links, so the backup can tell which link is newer. `options` must outlive this object and
 // its links.
 class ReplicaDialer {
  public:

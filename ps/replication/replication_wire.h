@@ -2,8 +2,8 @@
 // with a transport::FrameHeader, whose kind is a ReplicaKind and whose body encodes a ReplicaFrame.
 // Numbers are little-endian. docs/parameter_server.md describes the layout. All functions are pure.
 //
-// The primary starts with kOpen, and the backup replies with kWelcome. Then the primary sends
-// kUpdate, kState and kSynced, in any number. The backup sends kAck from time to time, with the
+// The primary starts with kOpen, and the backup replies with kWelcome. Then the primary sends any
+// number of kUpdate, kState and kSynced frames. The backup sends kAck from time to time, with the
 // number of received frames. The backup may send kError (common/push_pull/wire.h) at any time, and
 // then closes the connection.
 #pragma once
@@ -28,11 +28,11 @@ absl::Status CheckPeer(const transport::ConnectionInfo& info);
 
 // The kinds of frames:
 // - kOpen: begins a connection. No payload.
-// - kWelcome: the number of updates that the backup has of each chunk.
+// - kWelcome: for each chunk, the number of updates that the backup has.
 // - kUpdate: one update of a chunk.
-// - kState: the state of a chunk, or a part of it.
-// - kSynced: tells the backup that it has every update that the primary has acknowledged to a
-//   worker. No payload.
+// - kState: the state of a chunk, or a part of the state.
+// - kSynced: tells the backup that the backup has every update that the primary has acknowledged to
+//   a worker. No payload.
 // - kAck: acknowledges frames of the primary. No payload.
 enum class ReplicaKind : uint16_t { kOpen = 0x5010, kWelcome, kUpdate, kState, kSynced, kAck };
 
@@ -67,8 +67,8 @@ static_assert(sizeof(UpdateHead) == 40);
 UpdateHead HeadOf(const push_pull::ChunkPush& push, int64_t number,
                   push_pull::Compression compression);
 // Returns the gradient in the format of ChunkPush::gradient. `bytes` is the payload without the
-// UpdateHead. `width` is the number of elements of a row, or 0 for a dense chunk. If the gradient
-// is compressed, decompresses it to `*memory`, to which the result then points. If not, the result
+// UpdateHead. `width` is the number of elements of a row, or 0 for a dense chunk. A compressed
+// gradient is decompressed to `*memory`, and the result points to `*memory`. Otherwise the result
 // points to `bytes`. Returns PeerLost if the size of `bytes` is invalid.
 absl::StatusOr<std::span<const float>> GradientOf(const UpdateHead& head, size_t width,
                                                   std::span<const char> bytes,

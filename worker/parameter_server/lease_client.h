@@ -3,10 +3,10 @@
 // validation or test pass.
 //
 // The client requests leases ahead of time. While the worker computes one lease, the client loads
-// the examples of the next one. The client reports completed leases to the chief, and retries while
-// the chief does not answer. Each request also says which leases this worker holds. The client
-// reports the batches of the last 30 seconds again in two cases: after a failed request, and when a
-// new process has replaced the chief.
+// the examples of the next lease. The client reports completed leases to the chief, and retries
+// while the chief does not answer. Each request also lists the leases that this worker holds. The
+// client reports the batches of the last 30 seconds again in two cases: after a failed request, and
+// when a new process has replaced the chief.
 //
 // The client has a thread for calls and loading. Thread-safe, but only one thread at a time may
 // call Take and Complete.
@@ -71,12 +71,12 @@ class LeaseClient {
   virtual void Complete(proto::BatchDone done) = 0;
   virtual void Complete(proto::EvaluationDone done) = 0;
   // Reports the integer buffers that a batch has changed, with their values after the push with
-  // number `sequence`. The client sends them with the next report of a completed lease. Must be
-  // called before Complete.
+  // number `sequence`. The client sends the values with the next report of a completed lease. Must
+  // be called before Complete.
   virtual void ReportIntegers(const push_pull::IntegerBuffers& changed, uint64_t sequence) = 0;
   // Returns the values that the integer buffers of this process must have at the start. The chief
-  // sends these values once. Returns an empty map if they have not arrived yet, or if an earlier
-  // call has returned them.
+  // sends these values once. Returns an empty map if the values have not arrived yet, or if an
+  // earlier call has returned the values.
   virtual push_pull::IntegerBuffers TakeIntegers() = 0;
   // Discards all leases, including the current one.
   virtual void Forget() = 0;

@@ -18,8 +18,8 @@ namespace muster::worker {
 
 // Decides how many batches a worker leases and reports together: as many as the worker computes in
 // the time kTogether, but at least 1 and at most kMax. The number is small for two reasons. At the
-// end of an epoch, other workers wait for these batches. If the worker is lost, other workers
-// repeat them.
+// end of an epoch, other workers wait for these batches. If the worker is lost, other workers must
+// repeat these batches.
 class BatchPace {
  public:
   static constexpr Duration kTogether = std::chrono::milliseconds(25);
@@ -42,8 +42,8 @@ class BatchPace {
 // Keeps the images and histograms that the program has shown, until the chief has received them.
 // Each entry belongs to a lease. While all entries together exceed kMaxShownBytes, drops the entry
 // with the lowest lease id. Never drops the only remaining entry. The LeaseClient stores BatchDone
-// messages without these entries. It sends stored messages again to a new chief, but it does not
-// send an entry again that a chief has received.
+// messages without these entries. The LeaseClient sends stored messages again to a new chief. If a
+// chief has received an entry, the LeaseClient does not send the entry again.
 class ShownBatches {
  public:
   void Keep(int64_t lease, proto::Shown shown) {
@@ -73,8 +73,8 @@ class ChangedIntegers {
     for (const auto& [name, value] : changed) integers_[name] = {value, sequence, false};
     sequence_ = sequence;
   }
-  // Adds values to a request. If `all` is true, adds all of them. If not, adds only those that the
-  // chief has not received.
+  // Adds values to a request. If `all` is true, adds all values. If not, adds only the values that
+  // the chief has not received.
   void AddTo(bool all, proto::NextRequest* request) const {
     for (const auto& [name, integer] : integers_)
       if (all || !integer.acknowledged) (*request->mutable_buffers())[name] = integer.value;

@@ -15,12 +15,12 @@ namespace muster::worker {
 class LoadedLeases {
  public:
   // `ahead` is the number of leases that the LeaseClient loads while the worker computes another
-  // one. The object stores the number of its leases in `depth`, which may be null.
+  // lease. The object stores the number of its leases in `depth`, which may be null.
   LoadedLeases(std::shared_ptr<data::QueueDepth> depth, int ahead) : depth_(std::move(depth)) {
     depth_.SetCapacity(ahead);
   }
   bool empty() const { return leases_.empty(); }
-  // Returns the id of the first lease if it may not start yet, else 0.
+  // Returns the id of the first lease if this lease may not start yet. Otherwise returns 0.
   int64_t waiting() const {
     const bool waits = !empty() && leases_.front().lease->training().wait();
     return waits ? leases_.front().lease->id() : 0;

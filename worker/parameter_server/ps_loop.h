@@ -1,5 +1,5 @@
-// The training loop of a worker in a parameter-server job. It implements the calls of the program's
-// muster::Loop. Each batch is a lease: the chief assigns its examples to this worker. In each step,
+// The training loop of a worker in a parameter-server job. Implements the calls of the program's
+// muster::Loop. Each batch is a lease of examples from the chief to this worker. In each step,
 // the worker pushes its gradients to the parameter servers and receives new parameters. Between
 // steps, the loop evaluates the parts of validation and test passes that the chief leases to it.
 // Used on the thread of the worker's one replica (copy of the model).
@@ -42,7 +42,7 @@ struct PsLoopContext {
   // learning-rate schedules for that size. Returns the number of examples in a training lease.
   std::function<absl::StatusOr<int64_t>(int64_t global_batch)> begin;
   // Called after a failed push or pull. If `recover` returns true, the loop discards its current
-  // work and continues. If it returns false, the loop ends with the error of the push or pull.
+  // work and continues. If not, the loop ends with the error of the push or pull.
   std::function<bool()> recover;
   // The loop stores here how many steps of all workers were completed before the current lease.
   std::atomic<int64_t>* steps;
@@ -51,8 +51,8 @@ struct PsLoopContext {
 };
 
 // Loads the examples of a lease, for LeaseClientOptions::load. If a training lease may start at
-// once, also starts to pull the rows of embedding tables that the batch looks up. If it must wait
-// for slower workers, does not pull the rows, because they would be too old when it starts.
+// once, also starts to pull the rows of embedding tables that the batch looks up. If the lease must
+// wait for slower workers, does not pull the rows: they would be too old when the lease starts.
 absl::StatusOr<std::shared_ptr<void>> LoadLease(const std::map<Split, data::DatasetPtr>& datasets,
                                                 const data::PipelineOptions& options,
                                                 const proto::Lease& lease, Replica* replica,
@@ -85,8 +85,8 @@ class PsLoop final : public LeasedLoop {
   bool Pull();
   void EvaluateLease();
   // Applies the learning rates that callbacks on the chief have set. The lease contains these
-  // rates. RunStep calls SetRates. Next does not call it, because Next may take the first lease of
-  // the next epoch while the program still finishes the current epoch with the current rates.
+  // rates. Called by RunStep. Not called by Next, because Next may take the first lease of the next
+  // epoch while the program still finishes the current epoch with the current rates.
   void SetRates();
   void CheckBatchNorm(const BatchNormWatch& watch) const;
   void Measure(const StepResult& result);  // Feeds the meter.
@@ -110,11 +110,11 @@ class PsLoop final : public LeasedLoop {
   bool have_batch_ = false;
   bool done_ = false;       // True if the chief has no more work.
   bool needs_pull_ = true;  // True if the next step must wait for a pull of all parameters.
-  // True after the checks of the first step: no parameter was registered during the step, and no
-  // later batch is too small for batch normalization (CheckBatchNorm).
+  // True after the first step has passed two checks: no parameter was registered during the step,
+  // and no later batch is too small for batch normalization (CheckBatchNorm).
   bool checked_ = false;
-  // How long Next has waited for the current batch. wait_seconds_ is the time for which it waited
-  // for slower workers and for a pull. input_seconds_ is the rest.
+  // How long Next has waited for the current batch. wait_seconds_ is the wait for slower workers
+  // and for a pull. input_seconds_ is all other waiting time.
   double input_seconds_ = 0, wait_seconds_ = 0;
   // The TensorBoard tags for which the loop has warned that values were omitted.
   std::set<std::string> logged_left_out_;

@@ -1,6 +1,6 @@
 // These functions check messages of members (tasks in training) against generous limits, and make
 // the text in the messages safe for the log. All functions are pure. The coordinator checks a Hello
-// without its lock, and before it parses any JSON in it.
+// before it parses the JSON in the Hello, and without holding its lock.
 #pragma once
 
 #include <string>
@@ -10,13 +10,13 @@
 
 namespace muster::chief {
 
-// Limits for the size of a session's first message (the Hello), and of each later message (a
-// report).
+// Limits for the size in bytes of a session's first message (the Hello), and of each further
+// message (a report).
 inline constexpr size_t kMaxHelloBytes = 1 << 20;
 inline constexpr size_t kMaxReportBytes = 64 << 10;
 
-// Returns one sentence about the first field of `hello` that exceeds a limit or is malformed, "" if
-// none does.
+// Returns one sentence about the first field of `hello` that exceeds a limit or is malformed, or ""
+// if there is no such field.
 std::string ProblemWith(const proto::Hello& hello);
 
 // Returns whether `id` is empty or has the form of a run id of any version of Muster.

@@ -38,8 +38,8 @@ struct DirectorStart {
   // The next two fields are used if there is no `restore` and the program loads weights after
   // build(). `built_integers` maps the names of the integer buffers to their values after build().
   // `unloaded` is the error if loading these weights failed. Run returns this error, except if the
-  // servers already hold the run's state. In that case the loaded weights are not needed. If the
-  // program has integer buffers, their values must then be in the ChiefRecord
+  // servers already hold the run's state. In that case the loaded weights are not needed. The
+  // values of the program's integer buffers, if it has any, must then be in the ChiefRecord
   // (chief/leases/chief_record.h).
   std::optional<std::map<std::string, std::string>> built_integers;
   absl::Status unloaded;

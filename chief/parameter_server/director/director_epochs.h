@@ -68,9 +68,9 @@ class DirectorEpochs {
   void Describe(const checkpoint::TrainingState& at,
                 const std::optional<WorkTable::PassResult>& pass, DirectorSituation* now) const;
   // Callbacks run their hooks for the start of an epoch before the first lease (batch) of that
-  // epoch is given out. Returns the number of epochs whose hooks have run and whose results a
-  // server has stored in a record. The chief must not give out leases of epochs beyond this number
-  // yet. Returns nullopt if there are no callbacks.
+  // epoch is given out. Returns the number of epochs for which these hooks have run and a server
+  // has stored a record with the results of the hooks. The chief must not give out leases of
+  // further epochs yet. Returns nullopt if there are no callbacks.
   std::optional<int64_t> OpenEpochs(const ShardServers& servers);
 
  private:

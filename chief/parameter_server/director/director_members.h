@@ -58,7 +58,7 @@ class DirectorMembers final : public proto::Leases::CallbackService,
 
   // Prepares for calls of workers and for calls to ps tasks. Called once, on the director's thread,
   // before Director::Run waits for members. Members may have joined before this call. `clients` is
-  // indexed by ps task. The other arguments are those of DirectorState::Prepare.
+  // indexed by ps task. The other arguments are passed to DirectorState::Prepare.
   void Prepare(std::vector<std::unique_ptr<ShardClient>> clients, LeaseCalls::Program program,
                push_pull::IntegerBuffers integers, int64_t copies);
   // Returns the links to the ps tasks, null before Prepare. Called on the director's thread.

@@ -1,6 +1,6 @@
-// These pure functions decide what the Director of a parameter-server job does next. The Director
-// collects a DirectorSituation, calls Decide, and carries out the action. It repeats this until
-// there is nothing to do.
+// These pure functions decide the next action of the Director of a parameter-server job. The
+// Director collects a DirectorSituation, calls Decide, and carries out the action. It repeats this
+// until there is nothing to do.
 //
 // A shard is the part of the variables that one ps task (server) holds. A lease is a batch that the
 // chief assigns to a worker. A cut is a consistent copy of the servers' state between two steps. A

@@ -1,9 +1,9 @@
 // DirectorSaves manages the cuts of a parameter-server job. A cut is a consistent copy of the
 // servers' state between two steps (chief/parameter_server/checkpoint_cutter.h). DirectorSaves
-// keeps the purposes for which a cut is wanted. It begins a cut, and retries the cut if a server is
-// lost. It passes the result to the CheckpointSink, to callbacks and to observers. It knows whether
-// the job can end without another checkpoint (IsSaved), and the step of the weights in the chief's
-// replica of the model. Used only by the thread of Director::Run.
+// records the purposes for which a cut is wanted. It begins a cut, and retries the cut if a server
+// is lost. It passes the result to the CheckpointSink, to callbacks and to observers. It knows
+// whether the job can end without another checkpoint (IsSaved), and the step of the weights in the
+// chief's replica of the model. Used only by the thread of Director::Run.
 #pragma once
 
 #include <cstdint>
@@ -43,9 +43,9 @@ class DirectorSaves {
   void OfferStep(const CompletedStep& step);
   void WantHistograms() { wanted_.histograms = true; }
   void WantWeights() { wanted_.weights = true; }  // Requests the weights for callbacks.
-  // Called after a validation pass. Requests a save of the state after `step`, whatever the
-  // interval of checkpoints is. The CheckpointSink decides in TakeBest whether this state is the
-  // best one and is saved.
+  // Called after a validation pass. Requests a save of the state after `step`, independently of the
+  // interval of checkpoints. The CheckpointSink decides in TakeBest whether this state is the best
+  // one and is saved.
   void RequestBest(int64_t step, int64_t epoch);
   // Asks the CheckpointSink about the request of RequestBest. REQUIRES: DirectorSituation::best is
   // kDue.
@@ -65,8 +65,8 @@ class DirectorSaves {
   // worker) is open, each shard (part of the variables) is served.
   absl::Status Begin(bool checkpoint, std::pair<bool, bool> due);
   // Passes on the result of a cut that was read completely. Retries or gives up a cut that could
-  // not be read. Returns an error if training cannot continue without the cut. Has no effect unless
-  // the reading of a cut has ended.
+  // not be read. Returns an error if training cannot continue without the cut. Has no effect if no
+  // cut was begun, or while a cut is being read.
   absl::Status Take();
   // Blocks until the cut in progress is read, and discards it. Has no effect if there is none.
   void Drop();
@@ -75,13 +75,13 @@ class DirectorSaves {
   //
   // Sets the fields of `now` that describe saves. `step` is the newest completed step.
   void Describe(int64_t step, DirectorSituation* now) const;
-  // Returns true if no lease may be given out, because a wanted cut has not begun or because the
-  // CheckpointSink has not been asked about the request of RequestBest.
+  // Returns true if no lease may be given out. The reason is that a wanted cut has not begun, or
+  // that TakeBest or DropBest must still handle the request of RequestBest.
   bool HoldsLeases() const;
-  // Returns whether the job can end with the state after `step` without another checkpoint. It can
-  // if SetSaved was called for this state, or if a cut with Cut::must has the state. Other saves do
-  // not count. If the hooks for the end of training have run, a save from before these hooks does
-  // not count either.
+  // Returns whether the job can end with the state after `step` without another checkpoint. The job
+  // can end if SetSaved was called for this state, or if a cut of this state with Cut::must was
+  // begun. Other saves do not count. If the hooks for the end of training have run, a save from
+  // before these hooks does not count either.
   bool IsSaved(int64_t step) const;
   // Notes that the checkpoint from which training resumes has the state after `step`. `ended` is
   // true if the hooks for the end of training ran before this checkpoint was made, or if the

@@ -39,8 +39,8 @@ class DirectorState {
     std::map<int, uint64_t> workers;  // The value of WorkTable::workers().
     uint64_t revision = 0;            // The value of WorkTable::revision().
   };
-  // The part of a ChiefRecord that the thread of Director::Run sets. Its values must be those after
-  // the last step that the record contains.
+  // The part of a ChiefRecord that the thread of Director::Run sets. Its values must belong to the
+  // state after the last step that the record contains.
   struct Recorded {
     // {the validation pass is due, the test pass is due}.
     std::pair<bool, bool> due = {false, false};
@@ -55,13 +55,13 @@ class DirectorState {
   // ---- Before training
   //
   // Called once. `links` must outlive this object. `integers` has the integer buffers whose values
-  // differ from those after the program's build(). `copies` is the number of copies of each shard.
+  // have changed since the program's build(). `copies` is the number of copies of each shard.
   void Prepare(LeaseCalls::Program program, push_pull::IntegerBuffers integers, int64_t copies,
                ServerLinks* links);
   // Returns true if enough ps tasks are present to begin. Otherwise adds the names of the missing
-  // tasks to `missing`. `since` is the time at which the wait for ps tasks began. Returns Preempted
-  // after a request to stop, if there is nothing to save or if the servers have not returned to a
-  // restarted chief in time. Returns the error passed to Fail, if Fail was called, and the errors
+  // tasks to `missing`. `since` is the time at which the wait for ps tasks began. After a request
+  // to stop, returns Preempted if there is nothing to save, or if the servers have not returned to
+  // a restarted chief in time. Returns the error passed to Fail, if Fail was called, and the errors
   // of ShardServers::NewestRecord.
   absl::StatusOr<bool> ServersReady(MonotonicTime since, std::string* missing) const;
   // Begins at the state `at`, which the servers do not hold yet. Begin, Adopt and Open REQUIRE that
@@ -82,8 +82,8 @@ class DirectorState {
   // worker's current one.
   bool Lose(const TaskId& task, uint64_t incarnation, const std::string& why, bool ended);
   // Answered is called when a ps task has answered a call, and CallFailed when a call has failed.
-  // Both return false if the thread of Director::Run need not act, because the called process is
-  // lost or the call is retried.
+  // Both return false if the thread of Director::Run has nothing to do, because the called process
+  // is lost or the call is retried.
   bool Answered(int task, const ServerCall& call, ServerLinks::Answer answer);
   bool CallFailed(int task, const ServerCall& call, const absl::Status& status);
   void RequestStop() { stop_ = true; }
@@ -104,8 +104,8 @@ class DirectorState {
   // Has an effect only after a restart of the chief. Marks workers of the earlier chief as lost if
   // they have not joined this chief in time.
   void GiveUpAbsent();
-  // Returns the names of the workers that must still report to a restarted chief what they did for
-  // the earlier chief. Returns "" if there are none. Stops waiting for their reports after
+  // Returns the names of the workers that must still report their work for the earlier chief to a
+  // restarted chief. Returns "" if there are no such workers. Stops waiting for their reports after
   // timeouts.rejoin.
   std::string GiveUpSilent();
   // Called when the chief has filled `targets` with the state after `step`.
@@ -139,11 +139,11 @@ class DirectorState {
   LeaseCalls calls_;
   Recorded recorded_;
   uint32_t view_count_ = 0;  // The number of views that this chief has made.
-  // True if Begin was called. This chief then fills the servers, and the work of workers that an
-  // earlier chief admitted is void, because they compute from another state.
+  // True if Begin was called. This chief then fills the servers. Workers that an earlier chief
+  // admitted compute from another state, so their work is void.
   bool servers_reset_ = false;
   // After a restart of the chief, the workers in the record may rejoin until await_workers_until_.
-  // Workers that have rejoined may report what they did for the earlier chief until
+  // Workers that have rejoined may report their work for the earlier chief until
   // recovery_deadline_.
   std::optional<MonotonicTime> await_workers_until_;
   MonotonicTime recovery_deadline_;

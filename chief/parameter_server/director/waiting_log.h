@@ -1,5 +1,5 @@
-// A WaitingLog logs what the Director waits for, at most every ten seconds. Used only by the thread
-// of Director::Run.
+// A WaitingLog logs why the Director waits, at most once in ten seconds. Used only by the thread of
+// Director::Run.
 #pragma once
 
 #include <string>

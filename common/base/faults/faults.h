@@ -6,8 +6,8 @@
 // A training process calls Faults::At when it enters a phase of its work (common/base/phase.h).
 // Faults::At then executes the fault that is due: for example, it kills the process, returns late
 // or throws. A process executes each fault once, except `slow`, which delays every step. A fault
-// that killed a process is not executed again in the restarted process. If a fault names a step,
-// and this step is before the first step of a process, the process does not execute the fault.
+// that killed a process is not executed again in the restarted process. A process does not execute
+// a fault with a step before the first step of the process.
 #pragma once
 
 #include <functional>
@@ -46,16 +46,16 @@ struct Fault {
   std::string task;            // "worker:1", "worker:*" or "*".
   int64_t step = 0;            // The fault is due at this step or later. 0: at any step.
   std::optional<Phase> phase;  // Absent: Phase::kForward.
-  // The fault is due at the `nth` call of At for `phase`. Only calls at `step` or later count, from
-  // 1.
+  // The fault is due at the `nth` call of At for `phase`, counted from 1. Calls before `step` do
+  // not count.
   int nth = 1;
-  // How long kDelay, kFreeze, kStop and kDiskFull last, and by how much kSlow delays each step. For
-  // kStop and kDiskFull, zero means without end.
+  // For kDelay, kFreeze, kStop and kDiskFull: how long the fault lasts. For kSlow: the delay of
+  // each step. For kStop and kDiskFull, zero means without end.
   Duration duration{};
   FaultLink link = FaultLink::kData;  // Only for kDrop and kFreeze.
   int number = 0;                     // The fault's position on the command line, from 1.
-  // Only for kRandom: the number of faults to draw, the seed, and the last step at which a drawn
-  // fault may be due. The first such step is `step`.
+  // Only for kRandom: `count` faults are drawn with the seed `seed`. Each drawn fault is due at a
+  // step from `step` to `last_step`.
   int count = 0;
   uint64_t seed = 0;
   int64_t last_step = 0;
@@ -68,9 +68,9 @@ struct Fault {
 // how to fix it.
 absl::StatusOr<std::vector<Fault>> ParseFaults(const std::vector<std::string>& texts);
 // Returns the faults of task `self`, in the order of `faults`. Replaces each kRandom fault by
-// faults that are drawn from its seed, so every process draws the same ones. `tasks` has all tasks
-// of the cluster ("chief:0", "worker:0", ...). Returns a ConfigurationError for a fault of a task
-// that is not in the cluster.
+// faults that are drawn from its seed. All processes therefore draw the same faults. `tasks` has
+// all tasks of the cluster ("chief:0", "worker:0", ...). Returns a ConfigurationError for a fault
+// of a task that is not in the cluster.
 absl::StatusOr<std::vector<Fault>> FaultsOf(const std::string& self, std::vector<Fault> faults,
                                             const std::vector<std::string>& tasks);
 
@@ -94,8 +94,8 @@ class Faults {
   // `faults` are the faults of this task. `restarts` is the number of times that a supervisor has
   // restarted the task. The constructor assumes that each restart was caused by a fault that ends
   // the process (kKill, or kStop without end). The constructor therefore drops the first `restarts`
-  // of these faults, in the order of their steps. If `restarts` is above 0, faults whose `step` is
-  // at most the first step of this process are not executed either.
+  // faults that end the process, in the order of their steps. If `restarts` is above 0, this
+  // process also skips faults whose `step` is at most its first step.
   Faults(std::vector<Fault> faults, int restarts, Actions actions = RealActions());
   ~Faults();
 

@@ -42,8 +42,8 @@ absl::Status FaultStatus(FaultCause kind, std::string_view message);
 // Decides whether an uncertain process fault is an error of the program. `restarts` is the number
 // of restarts of this task. After fewer than kUncertainFaults restarts, returns a process fault
 // that is not uncertain. From kUncertainFaults restarts on, returns a ProgramError, because so many
-// process faults of one task are unlikely. Returns every status that is not an uncertain process
-// fault unchanged.
+// process faults of one task are unlikely. If `status` is not an uncertain process fault, returns
+// `status` unchanged.
 inline constexpr int kUncertainFaults = 3;
 absl::Status ClassifyFault(const absl::Status& status, int restarts);
 

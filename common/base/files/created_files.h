@@ -19,12 +19,12 @@ namespace muster {
 // The value of the job's key "security.file_mode".
 enum class FileMode {
   // Only the user of this process can access a job folder that Muster creates. Existing folders
-  // keep their permissions. For a new file, the permissions of the group and of other users are
-  // limited to those of the file's folder.
+  // keep their permissions. On a new file, the group and other users have at most the permissions
+  // that they have on the file's folder.
   kPrivate,
-  // The user and the file's group can access new files. Ignores umask. The file has the group of
-  // its
-  // folder if the folder's set-group-ID bit is set, and the group of the process otherwise.
+  // The user and the file's group can access new files. umask has no effect. If the set-group-ID
+  // bit of the file's folder is set, the file has the group of the folder. Otherwise, it has the
+  // group of the process.
   kGroup,
   kUmask,  // umask determines the permissions of new files.
 };
@@ -47,13 +47,13 @@ void AddJobFolder(const std::string& path);
 Fd CreateFile(const std::string& path, int flags);
 // Returns strerror(error), but a clearer text for ENXIO.
 std::string FileErrorText(int error);
-// Opens or creates a lock file for reading and writing. Only the user may open the file (with
-// FileMode::kGroup, the group may open it too), so no other user can lock it. If the file exists
-// and belongs to this user, sets these permissions.
+// Opens or creates a lock file for reading and writing. Only the user may open the file, so no
+// other user can lock it. With FileMode::kGroup, the group may open the file too. If the file
+// exists and belongs to this user, sets these permissions.
 Fd CreateLockFile(const std::string& path);
-// The last name of a path, and the open folder that contains this name, for openat(2), renameat(2)
-// and unlinkat(2). If the name is a symbolic link, renameat and unlinkat affect the link. They do
-// not affect its target, which may belong to another user.
+// The last component of a path, and the open folder that contains this component, for openat(2),
+// renameat(2) and unlinkat(2). If the component is a symbolic link, renameat and unlinkat affect
+// the link. They do not affect the target of the link, which may belong to another user.
 struct NameInFolder {
   Fd folder;
   std::string name;

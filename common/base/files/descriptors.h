@@ -1,7 +1,7 @@
 // The limit on a process's open files (RLIMIT_NOFILE). In a large cluster, the chief needs many
 // file descriptors. Each member (a chief or worker task) has one connection to the chief, and a
-// second one while the member reports a failure. The chief's server uses two descriptors for each
-// connection. A parameter server has one connection from each worker.
+// second connection while the member reports a failure. The chief's server uses two descriptors for
+// each connection. A parameter server has one connection from each worker.
 #pragma once
 
 #include <cstdint>

@@ -32,8 +32,8 @@ absl::StatusOr<std::vector<std::string>> ListFolders(const std::string& folder);
 // (glob.h), returns the matching files, sorted. Otherwise, returns only `path`.
 absl::StatusOr<std::vector<std::string>> MatchFiles(const std::string& path);
 // For a file, returns FileDigest(path). For a folder or a pattern, returns "<n> files, <size>
-// bytes, <16 hexadecimal digits>". In this case, the digits are a hash of the names and sizes of
-// the files.
+// bytes, <16 hexadecimal digits>". The digits for a folder or a pattern are a hash of the names and
+// sizes of the files.
 absl::StatusOr<std::string> PathDigest(const std::string& path);
 
 // Returns the first line of a file, "" if the file cannot be read.

@@ -14,7 +14,7 @@
 namespace muster {
 
 struct ZipOptions {
-  // If true, member names do not include the part up to the first slash.
+  // If true, member names omit the part up to the first slash.
   bool without_folder = false;
   // If true, Read returns an error for a deflated member.
   bool only_stored = false;
@@ -25,8 +25,8 @@ struct ZipOptions {
 
 class ZipReader {
  public:
-  // Returns a ConfigurationError if the file is missing or not readable. Returns a DataError if it
-  // is truncated or not a zip archive.
+  // Returns a ConfigurationError if the file is missing or not readable. Returns a DataError if the
+  // file is truncated or not a zip archive.
   static absl::StatusOr<std::unique_ptr<ZipReader>> Open(const std::string& path,
                                                          ZipOptions options);
   ~ZipReader();

@@ -1,5 +1,5 @@
 // JSON objects that keep the order of their keys, for the parts of a job file where order matters.
-// Also has a function for messages about unknown names.
+// UnknownName makes messages about unknown names.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
-// Makes text valid for protobuf strings and JSON, which accept only UTF-8. File names and the
-// errors that quote them may contain any bytes.
+// Makes text valid for protobuf strings and JSON, which accept only UTF-8. File names may contain
+// any bytes, and so may errors that quote file names.
 #pragma once
 
 #include <string>

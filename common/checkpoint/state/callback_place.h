@@ -18,12 +18,12 @@ struct CallbackPlace {
   bool over = false, through = false, validation_due = false, test_due = false;
 };
 
-// Makes `*record` consistent with `place`. If `*record` is nullopt (in a new run, or after a
-// checkpoint of a version without callbacks), creates a record. The created record says that the
-// callbacks for all steps and epochs before `place` have run. Callbacks that wait for a validation
-// or test pass count as not run if that pass is due. If `*record` says that training has ended but
-// `place.through` is false, the user has made a finished job longer. TakeOver then makes the record
-// say that training continues.
+// Makes `*record` consistent with `place`. If `*record` is nullopt, creates a record. (This is the
+// case in a new run, or after a checkpoint of a Muster version without callbacks.) The created
+// record says that the callbacks for all steps and epochs before `place` have run. If a validation
+// or test pass is due, callbacks that wait for this pass count as not run. If `*record` says that
+// training has ended but `place.through` is false, the user has made a finished job longer.
+// TakeOver then makes the record say that training continues.
 void TakeOver(const CallbackPlace& place, std::optional<CallbackRecord>* record);
 
 }  // namespace muster::checkpoint

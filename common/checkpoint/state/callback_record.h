@@ -1,5 +1,5 @@
-// The part of the training state that belongs to callbacks: their state and their decisions. Equal
-// on all replicas.
+// The part of the training state that belongs to callbacks: their state and their decisions. This
+// part is equal on all replicas.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ struct CallbackRecord {
   // of steps for which the hooks step_begin and step_end have run.
   int64_t epochs_begun = 0, epochs_ended = 0, steps_begun = 0, steps_ended = 0;
   bool ended = false;      // True once the callbacks for the end of training have run.
-  std::string stop;        // Why a callback stopped training. Empty: none did.
+  std::string stop;        // Why a callback stopped training. Empty if no callback did.
   int64_t weights_of = 0;  // The step whose weights a callback has restored. 0: none.
   friend bool operator==(const CallbackRecord&, const CallbackRecord&) = default;
 };

@@ -38,17 +38,17 @@ struct GroupSpec {
   int rank = 0;                      // The rank of this process.
   std::vector<GroupMember> members;  // Indexed by rank.
   // A secret of 16 random bytes. A process sends the ticket on each connection that it opens, and
-  // the other process checks it.
+  // the process at the other end checks the ticket.
   std::string ticket;
   Backend backend = Backend::kAuto;
   Duration formation_timeout = std::chrono::seconds(20);
   // The members vote on whether all of them can use shared memory. The vote goes around a ring of
   // the members. A member waits for the vote of its neighbour until formation_timeout and a part of
-  // `vote_grace` have passed. The part is larger for later members of the ring. The neighbour of a
-  // silent member therefore gives up first, and the error names the silent member.
+  // `vote_grace` have passed. The part grows with the member's position in the ring. The neighbour
+  // of a silent member therefore gives up first, and the error names the silent member.
   Duration vote_grace = std::chrono::seconds(2);
   Duration operation_timeout = std::chrono::seconds(60);
-  // A link is lost if data is in flight on it, and the peer's host has acknowledged nothing for
+  // A link is lost if it has data in flight, and the peer's host has not acknowledged any data for
   // this time.
   Duration link_timeout = std::chrono::seconds(10);
   // If true, a thread that waits for a peer polls for some time before it sleeps. Only for hosts

@@ -14,18 +14,18 @@
 
 namespace muster::collective {
 
-// A chunk passes through three phases: copy in, reduce, copy out. In iteration k, a rank copies in
-// chunk k, reduces chunk k - kSkew, and copies out chunk k - 2 * kSkew. A rank can therefore be
-// kSkew iterations ahead of another rank without waiting. kSlots is the number of consecutive
-// chunks that have different slots in a staging area.
+// A chunk passes through three phases: copy in, reduce, copy out. In iteration k, a rank copies
+// chunk k into a slot, reduces chunk k - kSkew, and copies chunk k - 2 * kSkew out. A rank can
+// therefore be kSkew iterations ahead of another rank without waiting. kSlots is the number of
+// consecutive chunks that have different slots in a staging area.
 inline constexpr int kSkew = 2, kSlots = 2 * kSkew;
 SegmentLayout HostLayout(int ranks);
 
 class HostGroup {
  public:
-  // `ranks` are the ranks on this host. `links` reports lost ranks: each rank watches the ranks of
-  // its host to which it has a link. A rank that gives up passes its reason to the other ranks
-  // through the segment.
+  // `ranks` are the ranks on this host. `links` reports lost ranks. Each rank watches only those
+  // ranks of its host to which it has a link. A rank that gives up passes its reason to the other
+  // ranks through the segment.
   HostGroup(std::shared_ptr<Segment> segment, std::vector<int> ranks, Links* links, bool spin);
 
   int rank() const { return group_.rank(); }

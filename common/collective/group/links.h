@@ -1,5 +1,5 @@
-// The links of one rank. A link connects two ranks, which are each other's peers. topology.h
-// determines which ranks have a link. Internal.
+// The links of one rank. A link connects two ranks. The two ranks are peers. topology.h determines
+// which ranks have a link. Internal.
 //
 // Each link has a connection for notices, which are short messages about operations. If operations
 // send data over the link, the link has a second connection for the data, so a notice never waits
@@ -37,8 +37,8 @@ enum class FrameKind : uint16_t {
 enum class Channel : uint32_t { kNotices = 0, kData = 1 };
 
 inline constexpr size_t kMaxFailureText = 4096;
-// Returns the status for a received kFailure notice. `code` is its body and `text` its payload.
-// `name` is the name of the sender.
+// Returns the status for a received kFailure notice. `code` is the body of the notice, and `text`
+// is its payload. `name` is the name of the sender.
 absl::Status FailureFromNotice(uint32_t code, std::string_view text, std::string_view name);
 
 class Links {
@@ -47,8 +47,8 @@ class Links {
     int rank = 0;
     Topology topology;
     std::vector<std::string> labels;  // The name of each rank, for messages (RankName).
-    // A link is lost if data is in flight on it, and the peer's host has acknowledged nothing for
-    // this time.
+    // A link is lost if it has data in flight, and the peer's host has not acknowledged any data
+    // for this time.
     Duration link_timeout = std::chrono::seconds(10);
   };
   using Connections = std::map<std::pair<int, Channel>, std::unique_ptr<transport::DataConnection>>;
@@ -70,8 +70,8 @@ class Links {
     bool data = false;     // At least one connection of Wait's argument is ready.
     bool notices = false;  // ReadNotices() has something to read.
   };
-  // Blocks until a connection of `data` is ready, a notice arrives, abort() is set, or the time is
-  // `until`.
+  // Blocks until a connection of `data` is ready, a notice arrives, abort() is set, or the time
+  // `until` is reached.
   Ready Wait(std::span<const transport::Interest> data, MonotonicTime until);
   // Reads the notices that have arrived. Forwards new information about the ranks that have joined
   // the operation. If a peer gave up, returns the peer's reason.
@@ -88,9 +88,9 @@ class Links {
   // Records that `rank` has joined the operation `sequence`. Called when data from `rank`, or
   // shared memory, shows this.
   void RecordPresence(int rank, uint64_t sequence);
-  // Returns PeerLost with the name of a link that is lost according to Options::link_timeout.
-  // Called every kCheckLinksEvery while an operation waits, because TCP reports a dead connection
-  // only after many minutes.
+  // Returns PeerLost with the name of a lost link, if there is one (Options::link_timeout). Called
+  // every kCheckLinksEvery while an operation waits, because TCP reports a dead connection only
+  // after many minutes.
   static constexpr Duration kCheckLinksEvery = std::chrono::milliseconds(500);
   absl::Status CheckLinks(MonotonicTime now);
   // Sends `why` to the peers if it is an error. Then closes all connections.
@@ -100,11 +100,11 @@ class Links {
   // and adds the names of the other peers whose links are closed.
   absl::Status Explain(absl::Status local);
   // Returns a DeadlinePassed error that names the ranks that did not join the operation
-  // `signature`. If `of_all` is true, checks all ranks. Only those peers of a rank that have joined
-  // can report that the rank has joined. If no peer of a rank has joined, the rank may therefore
-  // have joined unnoticed. The error counts such a rank, but does not name it. If `of_all` is
-  // false, checks only the rank `waiting_for`. Callers pass false for operations in which a rank
-  // may finish before all ranks have joined.
+  // `signature`. If `of_all` is true, checks all ranks. A peer reports that a rank has joined only
+  // after the peer itself has joined. If no peer of a rank has joined, the rank may therefore have
+  // joined unnoticed. The error counts such a rank, but does not name it. If `of_all` is false,
+  // checks only the rank `waiting_for`. Callers pass false for operations in which a rank may
+  // finish before all ranks have joined.
   absl::Status Late(const Signature& signature, int waiting_for, bool of_all,
                     MonotonicTime started) const;
 
@@ -113,7 +113,7 @@ class Links {
   struct Watched {
     // Null if the link lacks this connection.
     std::unique_ptr<transport::DataConnection> connection;
-    // The time at which the data in flight was first seen without an acknowledgement.
+    // The time of the first check that found data in flight without an acknowledgement.
     std::optional<MonotonicTime> silent_since;
   };
   struct Link {
@@ -131,7 +131,7 @@ class Links {
   void HandlePresence(const transport::FrameHeader& header, std::span<const std::byte> bits);
   absl::Status WithOthersClosed(const absl::Status& local) const;
   absl::Status CheckSilence(Watched& watched, int rank, MonotonicTime now) const;
-  // Tells the peers which ranks have joined announced_, as far as this rank knows.
+  // Tells the peers which ranks have joined the operation announced_, as far as this rank knows.
   void ForwardPresence();
   void SendNotice(Link& link, FrameKind kind, const void* body, size_t body_bytes,
                   std::span<const std::byte> payload);
@@ -143,8 +143,8 @@ class Links {
   std::vector<uint64_t> present_;
   // The sequence number of the latest operation for which this rank has sent kPresence.
   uint64_t announced_ = 0;
-  // True if this rank has learned that more ranks have joined announced_, and has not yet forwarded
-  // this to its peers.
+  // True if this rank has learned that more ranks have joined the operation announced_, and has not
+  // told its peers yet.
   bool news_ = false;
   std::vector<transport::Interest> waits_;  // A buffer for Wait().
   transport::AbortSignal abort_;

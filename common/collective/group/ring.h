@@ -1,7 +1,7 @@
 // The ring algorithm over data connections: a reduce-scatter, then an all-gather. Each rank
-// receives one continuous stream of data from the previous rank of the ring, and sends one to the
-// next rank. A rank reduces the stream in pieces (chunks). Reducing, sending and receiving overlap.
-// Internal.
+// receives one continuous stream of data from the previous rank of the ring, and sends one such
+// stream to the next rank. A rank reduces the stream in pieces (chunks). Reducing, sending and
+// receiving overlap. Internal.
 #pragma once
 
 #include <memory>
@@ -26,7 +26,7 @@ class Ring {
   Links* const links_;
   const bool spin_;
   std::vector<std::byte> incoming_;  // The chunk that is being received, before it is reduced.
-  // Partial sums of a reduce-scatter for parts of other ranks, for which the caller has no memory.
+  // In a reduce-scatter: partial sums for other ranks' parts, for which the caller has no memory.
   std::vector<std::byte> partial_;
 };
 
@@ -34,8 +34,8 @@ class Ring {
 absl::Status RunAroundAll(Ring& ring, const Links& links, const Operation& operation,
                           MonotonicTime deadline);
 
-// Blocks until every rank in `order` has called RingBarrier. `signature` and `deadline` are those
-// of the operation that needs the barrier.
+// Blocks until every rank in `order` has called RingBarrier. `signature` and `deadline` belong to
+// the operation that needs the barrier.
 absl::Status RingBarrier(Ring& ring, const std::vector<int>& order, const Signature& signature,
                          MonotonicTime deadline);
 

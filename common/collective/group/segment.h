@@ -31,8 +31,8 @@ struct SharedReason;
 
 class Segment {
  public:
-  // The first rank on the host creates the segment, and the other ranks open it. An error (no room,
-  // no permission, no address space) is one sentence. The caller logs it and uses TCP instead.
+  // The host's first rank calls Create, and the other ranks call Open. An error (no room, no
+  // permission, no address space) has a message of one sentence. The caller logs it and uses TCP.
   static absl::StatusOr<std::shared_ptr<Segment>> Create(const std::string& name,
                                                          const SegmentLayout& layout);
   static absl::StatusOr<std::shared_ptr<Segment>> Open(const std::string& name,
@@ -42,7 +42,7 @@ class Segment {
   Segment& operator=(const Segment&) = delete;
 
   // Removes the name. Mappings stay valid. In the process that created the segment, the destructor
-  // calls Unlink if nobody has called it.
+  // calls Unlink if this process has not called it.
   void Unlink();
   // Removes segments of processes that were killed before they called Unlink.
   static void SweepAbandoned();
@@ -51,9 +51,9 @@ class Segment {
   std::byte* staging(int rank) const;
   const SegmentLayout& layout() const { return layout_; }
 
-  // Records why `rank` gives up. In this class, a rank is an index among the ranks on this host.
-  // Only the first call by any rank has an effect. A rank must call GiveReason before it wakes the
-  // other ranks.
+  // Records the error with which `rank` gives up. In this class, a rank is an index among the ranks
+  // on this host. Only the first call by any rank has an effect. A rank must call GiveReason before
+  // it wakes the other ranks.
   void GiveReason(int rank, const absl::Status& why);
   struct Reason {
     int rank = 0;

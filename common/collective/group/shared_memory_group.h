@@ -25,8 +25,8 @@ inline constexpr int64_t kSmallBytes = 2048;
 // joined operation n + 1. By then, no rank reads the announcements of operation n any more.
 struct alignas(64) Announcement {
   Signature signature;
-  // Where the rank's buffer is. For threads: an address. For processes: an offset in the rank's
-  // arena (segment.h). -1: the buffer is not in shared memory.
+  // The location of the rank's buffer. For threads: an address. For processes: an offset in the
+  // rank's arena (segment.h). -1: the buffer is not in shared memory.
   int64_t where = -1;
   unsigned char spare[24] = {};
   std::byte payload[kSmallBytes];
@@ -49,8 +49,8 @@ struct SharedMemoryGroupOptions {
   std::vector<std::string> names;  // The name of each rank, for messages: "rank 1 (worker:0)".
   bool spin = false;
   bool processes = false;  // True if the cells are shared between processes.
-  // Called every 20 ms while this rank waits. If `check` returns an error, the wait ends. An
-  // Awaited function returns whether this rank still waits for `rank`. `check` may be null.
+  // `check` is called every 20 ms during a wait, and ends the wait if it returns an error. May be
+  // null. An Awaited function returns whether this rank still waits for `rank`.
   using Awaited = std::function<bool(int rank)>;
   std::function<absl::Status(const Awaited&, const Signature&, MonotonicTime started)> check;
   // Translates another rank's Announcement::where to an address in this process.
@@ -65,7 +65,7 @@ class SharedMemoryGroup {
   int size() const { return static_cast<int>(options_.cells.size()); }
 
   // Joins an operation, blocks until all ranks have joined, and compares their signatures. `where`
-  // and `payload` are those of this rank's Announcement.
+  // and `payload` become the fields of this rank's Announcement.
   absl::Status Begin(const Signature& signature, int64_t where, std::span<const std::byte> payload,
                      MonotonicTime deadline);
   // Returns Announcement::where of `rank` for the current operation. Called after Begin.
@@ -77,7 +77,7 @@ class SharedMemoryGroup {
   static int64_t ContributionBytes(const Plan& plan);
   std::vector<std::byte> Small(const Plan& plan) const;
   void RunSmall(const Plan& plan);
-  // Runs `plan` without copies: each rank reduces its part directly in the memory of all ranks.
+  // Runs `plan` without copies: each rank reduces its own part directly in the memory of all ranks.
   // REQUIRES: the memory of all ranks is shared.
   absl::Status RunDirect(const Plan& plan, MonotonicTime deadline);
   static const std::byte* DirectBase(const Plan& plan, int rank) {
@@ -90,11 +90,11 @@ class SharedMemoryGroup {
   // Blocks until all ranks have reached `phase`.
   absl::Status WaitAll(uint32_t phase, MonotonicTime deadline);
 
-  // Wakes all ranks. Their waits return Superseded. Thread-safe.
+  // Wakes all ranks, and makes their waits return Superseded. Thread-safe.
   void Poison();
   bool poisoned() const;
-  // Blocks until no rank copies or reduces memory in Touch. Called after Poison, so each rank ends
-  // its current Touch and begins no other one. Only for threads of one process.
+  // Blocks until no rank copies or reduces memory in Touch. Must be called after Poison, so that no
+  // rank begins another Touch. Only for threads of one process.
   void Quiesce() const;
   // Runs `body`, which accesses memory of several ranks. If the group is poisoned, returns false
   // and does not run `body`.

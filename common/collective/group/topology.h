@@ -20,14 +20,14 @@ struct Topology {
   // The ranks of each host. The hosts are in the order of their lowest ranks.
   std::vector<std::vector<int>> hosts;
   // The ring of all ranks, host by host, so that few neighbours are on different hosts. Neighbours
-  // have a link even if the link carries no data, because they watch each other.
+  // watch each other, so they have a link even if the link carries no data.
   std::vector<int> ring;
   // Only for kHierarchical: the rings between hosts. Ring between[i] consists of the i-th rank of
   // each host. The number of rings is the smallest number of ranks on any host.
   std::vector<std::vector<int>> between;
   // The ranks to which each rank has a link, in ascending order. Indexed by rank. If rank a has a
   // link to rank b, then b has a link to a. A rank has at most two links for each ring that
-  // contains it. A path of links leads from every rank to every other rank.
+  // contains the rank. A path of links leads from every rank to every other rank.
   std::vector<std::vector<int>> peers;
 
   bool data_needs_links() const { return algorithm != Algorithm::kSharedMemory; }

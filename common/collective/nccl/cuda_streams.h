@@ -1,5 +1,5 @@
 // The CUDA functions of LibTorch that the NCCL backend uses. For everything else, the backend calls
-// the C functions of CUDA and NCCL. Tests replace all of these functions by fakes
+// the C functions of CUDA and NCCL. Tests replace all of these functions with fakes
 // (tests/unit/nccl).
 #pragma once
 

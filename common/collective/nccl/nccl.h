@@ -1,4 +1,4 @@
-// Communicators between GPUs that use NCCL. This header needs neither CUDA nor NCCL. The
+// Communicators between GPUs that use NCCL. This header does not need CUDA or NCCL. The
 // implementation is in a shared library (the module lib/muster_nccl.so), which the first call
 // loads. A process that only uses CPUs does not load the library.
 //
@@ -9,12 +9,12 @@
 //   afterwards.
 // - While the device works, the ranks compare the issued operations over a host communicator, which
 //   is a communicator of a CPU backend.
-// - If the communicator has no error, its destructor blocks until the other ranks have received
-//   this rank's data, but for at most 5 s and at most for `timeout`.
+// - The destructor of a communicator without an error blocks until the other ranks have received
+//   this rank's data. It blocks for at most `timeout`, and for at most 5 s.
 // - An aborted NCCL operation completes on its stream as if it had succeeded, but its Wait() fails.
 //   Callers must therefore enqueue an update only after Wait() has returned OK. No kernel of this
 //   communicator runs after Abort().
-// - If some values are NaN, the maximum may be a value that is not NaN.
+// - The maximum of NaN and a number may be the number.
 #pragma once
 
 #include <functional>
@@ -40,8 +40,8 @@ absl::StatusOr<std::vector<std::string>> CudaUuids(const std::vector<int>& devic
 
 // Returns one communicator for each replica of this process. The ranks are the replicas of all
 // processes, in the same order as in MakeReplicaCommunicators. `group` is the result of FormGroup.
-// `group` first broadcasts NCCL's unique id. Later, `group` is the host communicator over which
-// ranks compare operations.
+// First, `group` broadcasts NCCL's unique id. After that, `group` is the host communicator over
+// which the ranks compare operations.
 //
 // Blocks until the communicators are formed and a first reduction has succeeded, for at most
 // `formation_timeout`. Polls `aborted`, and returns Superseded once `aborted` returns true. Returns

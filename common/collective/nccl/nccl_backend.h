@@ -29,14 +29,14 @@ struct NcclRecords {
   std::shared_ptr<transport::Traffic> traffic;  // May be null.
 };
 
-// Takes ownership of `device.comm`. `shadow` is a CPU communicator between the same ranks, over
-// which they compare their operations.
+// Takes ownership of `device.comm`. `shadow` is a CPU communicator of the same ranks. The ranks use
+// `shadow` to compare their operations.
 std::unique_ptr<Communicator> MakeNcclCommunicator(std::unique_ptr<Communicator> shadow,
                                                    const NcclDevice& device, Duration timeout,
                                                    const NcclRecords& records);
 
 // Return the status for an error of CUDA or NCCL. common/base/faults/process_fault.h classifies the
-// errors. NcclError appends NCCL's last error text. `comm` may be null.
+// errors. NcclError appends the text of NCCL's last error. `comm` may be null.
 absl::Status CudaError(std::string_view what, cudaError_t error);
 absl::Status NcclError(std::string_view what, ncclResult_t result, ncclComm_t comm);
 

@@ -40,8 +40,8 @@ absl::StatusOr<ArrayHeader> ReadNpyHeader(ByteSource& source, const std::string&
 absl::StatusOr<ArrayHeader> ReadIdxHeader(ByteSource& source, const std::string& path);
 
 // Returns the size of the array in bytes. Returns nullopt if the shape is invalid, or if the size
-// or a stride would exceed 2^60. In this check, a dimension of 0 counts as 1, as in the computation
-// of strides.
+// or a stride would exceed 2^60. In this check, as in the computation of strides, a dimension of 0
+// counts as 1.
 std::optional<int64_t> ArrayBytes(const std::vector<int64_t>& shape, int64_t item_size);
 
 // Returns true if the file can be mapped as a tensor without conversion. This requires C order,
@@ -49,10 +49,10 @@ std::optional<int64_t> ArrayBytes(const std::vector<int64_t>& shape, int64_t ite
 bool Mappable(const ByteSource& source, const ArrayHeader& header);
 
 // Reads the array data into the memory that `allocate` returns, and converts it to native byte
-// order. The elements keep the file's order. ReadNumbers compares the size in the header with the
-// file's size before it calls `allocate`, so a wrong header cannot cause a large allocation.
-// ByteSource::MayHold may wrongly return false for a gzip file. After false, ReadNumbers therefore
-// reads the whole file to count the bytes, and then opens the file again.
+// order. The elements keep the file's order. Before the call of `allocate`, ReadNumbers compares
+// the size in the header with the file's size, so a wrong header cannot cause a large allocation.
+// For a gzip file, ByteSource::MayHold may wrongly return false. In this case, ReadNumbers reads
+// the whole file to count the bytes, and then opens the file again.
 using AllocateNumbers = std::function<absl::StatusOr<void*>(int64_t bytes)>;
 absl::Status ReadNumbers(std::unique_ptr<ByteSource> source, const std::string& path,
                          const ArrayHeader& header, const AllocateNumbers& allocate);

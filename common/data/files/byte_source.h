@@ -15,13 +15,13 @@ namespace muster::data {
 class ByteSource {
  public:
   virtual ~ByteSource() = default;
-  // Reads up to `count` bytes into `to` and returns their number. The number is below `count` only
+  // Reads up to `count` bytes into `to`. Returns the number of bytes, which is below `count` only
   // at the end of the source. The call that reaches the end of a gzip file verifies the checksum.
   virtual absl::StatusOr<int64_t> Read(void* to, int64_t count) = 0;
   // Returns whether the source can have exactly `bytes` bytes in total. Does not read the source.
-  // The answer is exact for plain files and memory. For gzip, the answer follows from the size in
+  // The result is exact for plain files and memory. For gzip, the result follows from the size in
   // the file's last four bytes and from the best compression ratio of the format. If a gzip file
-  // consists of several members (concatenated gzip streams), the answer "false" may be wrong.
+  // consists of several members (concatenated gzip streams), the result `false` may be wrong.
   virtual bool MayHold(int64_t bytes) const = 0;
 };
 
@@ -55,11 +55,11 @@ enum class Deflated { kZlib, kGzip };
 absl::StatusOr<std::string> InflateAll(std::string_view packed, Deflated kind,
                                        const std::string& name);
 
-// Reads to the end and returns the number of bytes, or `limit` if there are more bytes.
+// Counts the bytes up to the end of the source, but at most `limit` bytes. Reads these bytes.
 absl::StatusOr<int64_t> CountRest(ByteSource& source, int64_t limit);
 
-// Reads exactly `count` bytes. Returns a DataError "'<path>' ends within <what>" if the source has
-// fewer.
+// Reads exactly `count` bytes. If the source has fewer bytes, returns the DataError "'<path>' is
+// truncated: it ends within <what>."
 absl::Status ReadExactly(ByteSource& source, void* to, int64_t count, const std::string& path,
                          const char* what);
 

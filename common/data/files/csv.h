@@ -32,8 +32,8 @@ absl::StatusOr<std::vector<std::string>> CsvNames(std::string_view text, bool he
 struct CsvColumn {
   size_t place = 0;    // The index of the column. The table must have this column.
   bool whole = false;  // If true, all values must be integers.
-  // Set for text columns: the hash function that converts cells (any bytes) to integers. Cells are
-  // not trimmed.
+  // Set for text columns: the hash function that converts cells to integers. A cell may have any
+  // bytes. Cells are not trimmed.
   std::optional<KeyHash> hash = {};
 };
 

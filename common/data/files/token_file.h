@@ -1,6 +1,6 @@
-// Reads windows of a file of tokens. A token is a byte (of text), or a number of 16 or 32 bits. A
-// window is a sequence of `length` tokens. Two windows start `stride` tokens apart (WindowOptions).
-// Needs no LibTorch. Internal to this folder.
+// Reads windows of a file of tokens. A token is a byte of text, or a number of 16 or 32 bits. A
+// window is a sequence of `length` tokens. The starts of two adjacent windows are `stride` tokens
+// apart (WindowOptions). Needs no LibTorch. Internal to this folder.
 #pragma once
 
 #include <cstdint>
@@ -23,9 +23,9 @@ class TokenFile {
                                                                const std::string& key);
   const WindowOptions& options() const { return options_; }
   int64_t windows() const { return windows_; }
-  // Copies options().length tokens to `to`. The first of them is `shift` tokens after the start of
-  // the window. REQUIRES: 0 <= window < windows(). `shift` is 0, or 1 for the targets. It may be 1
-  // only if options().targets is true.
+  // Copies options().length tokens to `to`. The first copied token is `shift` tokens after the
+  // start of the window. `shift` is 0, or 1 for the targets. REQUIRES: 0 <= window < windows(), and
+  // options().targets is true if `shift` is 1.
   void Read(int64_t window, int64_t shift, int64_t* to) const;
 
  private:

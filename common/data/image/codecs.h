@@ -17,7 +17,7 @@ absl::StatusOr<bool> DecodeJpegPlanes(std::string_view bytes, const std::string&
                                       int64_t height, int64_t width, uint8_t* planes);
 absl::StatusOr<Decoded> DecodePng(std::string_view bytes, const std::string& name);
 
-// Returns the EXIF orientation (1 to 8) from `tiff`, which is a TIFF header and the first
+// Returns the EXIF orientation (1 to 8) from `tiff`, which has a TIFF header and the first
 // directory. Returns 1 if the directory has no valid orientation.
 int OrientationOf(std::string_view tiff);
 

@@ -34,8 +34,8 @@ struct Image {
   Pixels pixels;
 };
 
-// The largest number of pixels of a picture, as in Pillow. Without this limit, a small damaged file
-// that claims to be a huge picture would use too much memory.
+// The maximum number of pixels of a picture, as in Pillow. Without this limit, a small damaged file
+// whose header gives a huge size would use too much memory.
 inline constexpr int64_t kMaxPixels = 178'956'970;
 
 // Decodes a picture. Thread-safe. REQUIRES: `channels` is 1 or 3. Errors are DataErrors "'<name>'
@@ -43,14 +43,14 @@ inline constexpr int64_t kMaxPixels = 178'956'970;
 absl::StatusOr<Image> DecodeImage(std::string_view bytes, const std::string& name, int channels);
 
 // Decodes an RGB picture directly into `planes`, [3][height][width]. Returns false if the picture
-// has another size, or a format that cannot be decoded directly. After false, the content of
+// has another size, or a format that cannot be decoded directly. In that case, the content of
 // `planes` is undefined, and the caller must call DecodeImage.
 absl::StatusOr<bool> DecodePlanes(std::string_view bytes, const std::string& name, int64_t height,
                                   int64_t width, uint8_t* planes);
 
-// Returns true for names of readable pictures: .jpg, .jpeg or .png, in upper or lower case.
+// Returns true for the names of readable pictures: .jpg, .jpeg and .png, in upper or lower case.
 bool HasImageExtension(std::string_view name);
-// Returns true for names of pictures that cannot be read, such as .gif and .webp.
+// Returns true for the names of pictures that cannot be read, such as .gif and .webp.
 bool HasOtherImageExtension(std::string_view name);
 
 }  // namespace muster::data

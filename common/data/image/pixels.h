@@ -1,22 +1,22 @@
-// Operations on the pixels of a picture. The results are the same on every processor. The results
-// equal torchvision's results on uint8 tensors bit by bit, if torchvision's kernels use fused
-// multiply-add (x86-64 with AVX2 and FMA, ARM). Needs no LibTorch. Thread-safe.
+// Operations on the pixels of a picture. The results are the same on every processor. They equal
+// torchvision's results on uint8 tensors bit by bit if torchvision's kernels use fused multiply-add
+// (x86-64 with AVX2 and FMA, ARM). Needs no LibTorch. Thread-safe.
 #pragma once
 
 #include <cstdint>
 
 namespace muster::data {
 
-// A view of rows of pixels. Two rows start `stride` bytes apart. Within a row, the pixels are
-// adjacent, and so are the channels (1 or 3) of each pixel.
+// A view of rows of pixels. The starts of two adjacent rows are `stride` bytes apart. The pixels of
+// a row are adjacent, and the 1 or 3 channels of a pixel are adjacent.
 struct PixelRows {
   const uint8_t* data = nullptr;
   int64_t height = 0, width = 0, channels = 3;
   int64_t stride = 0;
 };
 
-// Copies pixels to planes, [channels][height][width]. Rows of a plane are dense, and planes start
-// `plane` bytes apart (at least height x width). `flip` swaps left and right.
+// Copies pixels to planes, [channels][height][width]. The rows of a plane are dense. The starts of
+// two planes are `plane` bytes apart, at least height x width. `flip` swaps left and right.
 void CopyPlanes(const PixelRows& rows, bool flip, uint8_t* planes, int64_t plane);
 // Converts pixels to dense float32 planes: (byte * (1 / 255) - mean) / std. `mean` and `std` have
 // one value for each channel.

@@ -13,8 +13,8 @@ namespace muster::data {
 
 // An opened split. Immutable.
 struct OpenSplit {
-  // From FormatReader::open: all examples of the files, in the files' order, with the files'
-  // values. From OpenJobSplit: only the examples of the split, with converted values.
+  // FormatReader::open sets `dataset` to all examples of the files, in the files' order, without
+  // conversions. OpenJobSplit sets it to the examples of the split, with converted values.
   DatasetPtr dataset;
   std::vector<Column> columns;  // The columns of the dataset, one for each component.
 };
@@ -26,16 +26,16 @@ struct FormatReader {
 };
 const std::vector<FormatReader>& FormatReaders();
 
-// Returns the split with only a part of its files. ShareOf numbers the files in the order of their
-// names, from 0. The result has the files with a number k for which k mod `shares` == `share`.
-// Returns a ConfigurationError if there are fewer files than shares. REQUIRES:
+// Returns the split with a part of its files. ShareOf numbers the files in the order of their
+// names, from 0. The part consists of the files with a number k for which k mod `shares` ==
+// `share`. Returns a ConfigurationError if there are fewer files than `shares`. REQUIRES:
 // ShardsByFile(split.format).
 absl::StatusOr<DataSplit> ShareOf(const DataSplit& split, const std::string& folder, int share,
                                   int shares);
 
-// Opens a split as the job's data describes it. The dataset has the split's part of the files'
-// examples, with converted values and shapes. It is shuffled if the job says so. The columns
-// describe the converted examples. REQUIRES: split.kind is kFiles.
+// Opens a split as the job's "data" describes it. The dataset has the split's part of the files'
+// examples, with converted values and shapes. The dataset is shuffled if `shuffle` of the split is
+// true. The columns describe the converted examples. REQUIRES: split.kind is kFiles.
 absl::StatusOr<OpenSplit> OpenJobSplit(const DataSplit& split, const std::string& folder);
 
 }  // namespace muster::data

@@ -1,6 +1,6 @@
-// The text of a column can be hashed to keys of embedding tables. DataColumn::decode (job_data.h)
-// of such a column is "hash " followed by the name of the hash function. The column's key "hash" in
-// the job gives this name. Internal to this folder.
+// Hashed columns. A column of text can be hashed to keys of embedding tables. The column's key
+// "hash" in the job is the name of the hash function. DataColumn::decode (job_data.h) of such a
+// column is "hash " followed by this name. Internal to this folder.
 #pragma once
 
 #include <optional>

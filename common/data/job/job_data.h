@@ -21,13 +21,13 @@ struct DataColumn {
   std::string name, key;
   // The source of the column: a file's path as in the job, or the name of a part of the split's
   // files, such as an array in an npz file. The kind of source depends on the format
-  // (DataFormat::source). A column can consist of several parts. In this case, `parts` lists the
-  // parts, and `source` joins their names for messages.
+  // (DataFormat::source). If a column consists of several parts, `parts` lists them, and `source`
+  // joins their names for messages.
   std::string source;
   std::vector<std::string> parts;
   // For formats that store bytes without a type: the meaning of the bytes, such as "image".
   std::string decode;
-  // The type of the tensors. "" keeps the file's type, but converts float64 to float32.
+  // The type of the tensors. "": the file's type, but float32 for float64 and for scaled integers.
   std::string dtype;
   // Values are multiplied by `multiplied`, then divided by `divided`, as the key "scale" says.
   double multiplied = 1, divided = 1;
@@ -54,12 +54,12 @@ struct WindowOptions {
   std::string dtype = "uint8";  // The type of a token in the file: uint8, uint16 or uint32.
   // In tokens: the length of a window, and the distance between the starts of two windows.
   int64_t length = 0, stride = 0;
-  // If true, a second component "y" has the tokens one position after those of "x".
+  // If true, a second component "y" has, for each token of "x", the next token of the file.
   bool targets = true;
 };
 
-// Where a split's examples are cached. The cache stores examples after they are read, and before
-// they are shuffled and converted.
+// Where a split's examples are cached. The cache stores examples as they are read, before they are
+// shuffled and converted.
 struct CacheOptions {
   enum class Kind { kNone, kMemory, kDisk };
   Kind kind = Kind::kNone;
@@ -73,7 +73,7 @@ struct DataSplit {
   std::string format;
   std::vector<DataColumn> columns;  // In the order of a batch's components.
   // The files as in the job, for formats with the sources kFrom and kParts. The members from
-  // `image` to `examples` are keys that only some formats have.
+  // `image` to `examples` belong to keys that only some formats have.
   std::vector<std::string> paths;
   ImageOptions image;
   std::vector<Transform> transforms;  // Transforms of the columns with pictures.
@@ -87,9 +87,9 @@ struct DataSplit {
   int64_t examples = 0;
   bool shuffle = false;
   // The part of the files' examples that the split uses, in the files' order. If `fraction` is set,
-  // the split uses this range of all examples, with bounds from 0 to 1. Otherwise, the split leaves
-  // out the first `skip` examples and uses the next `take` examples. If `take` is absent, the split
-  // uses all examples after the first `skip`.
+  // the split uses this range of all examples, where 0 is the start and 1 is the end. Otherwise,
+  // the split leaves out the first `skip` examples and uses the next `take` examples. If `take` is
+  // absent, the split uses all examples after the first `skip` examples.
   int64_t skip = 0;
   std::optional<int64_t> take;
   std::optional<std::pair<double, double>> fraction;
@@ -102,8 +102,8 @@ struct DataSplit {
 enum class AutoShard { kData, kFile, kOff };
 inline constexpr std::string_view kAutoShardNames[] = {"data", "file", "off"};
 
-// Options for loading examples: the keys of "data" that are not splits. The options also apply to
-// datasets that the program makes.
+// Options for loading examples. They come from the keys of "data" that are not splits. The options
+// also apply to datasets that the program makes.
 struct DataOptions {
   std::optional<int> threads, prefetch;  // nullopt means "auto".
   bool skip_damaged = false;             // True if "on_error" is "skip".
@@ -145,15 +145,15 @@ absl::StatusOr<DataOptions> ParseDataOptions(const Json& data);
 // Returns all files of all splits as pairs of the dotted key and the path in the job.
 std::vector<std::pair<std::string, std::string>> FilesOf(const JobData& data);
 
-// A difference between two jobs (with all defaults filled in) that makes them train on different
-// examples, or in a different order. A run of one job cannot resume with the other job.
+// A difference between two jobs (with all defaults filled in) that makes training use different
+// examples or another order. A run of one of the jobs cannot resume with the other job.
 struct TrainingDifference {
   std::string key, before, now;
 };
 std::optional<TrainingDifference> DifferenceInTraining(const Json& before, const Json& now);
 
-// Adds the key "order" to each split of job["data"] that has "columns" but no "order". The value is
-// the list of the columns' names in the order of the job's text.
+// Adds the key "order" to each split of job["data"] that has "columns" but no "order". The value
+// lists the columns' names in the order of the job file's text.
 void NoteColumnOrder(OrderedJson* job);
 
 }  // namespace muster::data

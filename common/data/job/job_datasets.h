@@ -20,12 +20,12 @@ class JobDatasets {
   static absl::StatusOr<std::shared_ptr<JobDatasets>> Make(const Json& data, std::string folder);
   const JobData& data() const { return data_; }
   const DataOptions& options() const { return options_; }
-  // Opens the split at the first call. Every later call returns the same result, even if it is an
-  // error. REQUIRES: the split's kind is kFiles. Returns a DataError if the same label means
-  // different classes in two splits.
+  // Opens the split at the first call. All other calls return the result of the first call, even an
+  // error. REQUIRES: the split's kind is kFiles. Returns a DataError if a label has different
+  // classes in two splits.
   absl::StatusOr<OpenSplit> Open(Split split);
-  // Returns the columns of a split. If the job's key "auto_shard" is "file", each replica reads its
-  // own files of the training split. In this case, Columns reads only the first file of the
+  // Returns the columns of a split. If the job's key "auto_shard" is "file", each replica reads
+  // only its own files of the training split. In this case, Columns reads the first file of the
   // training split.
   absl::StatusOr<std::vector<Column>> Columns(Split split);
   // Returns the training examples of the first file. REQUIRES: auto_shard is "file".

@@ -16,13 +16,13 @@
 namespace muster::data {
 
 // Decodes a picture to uint8 [channels, height, width]. The channels of a pixel are adjacent in
-// memory. Resizes as torchvision's Resize (bilinear, antialias=True) on uint8 tensors, and crops as
-// torchvision's CenterCrop. Thread-safe. Errors are DataErrors that name the picture.
+// memory. Resizes like torchvision's Resize (bilinear, antialias=True) on uint8 tensors, and crops
+// like torchvision's CenterCrop. Thread-safe. An error is a DataError that names the picture.
 absl::StatusOr<at::Tensor> DecodeToTensor(std::string_view bytes, const std::string& name,
                                           const ImageOptions& options);
 
-// Decodes bytes as `decode` (DataColumn::decode) says: as a picture, or as consecutive values of a
-// type. A single value has shape []. Error messages contain `name`.
+// Decodes bytes as a picture, or as consecutive values of a type. `decode` is DataColumn::decode. A
+// single value has shape []. Error messages contain `name`.
 absl::StatusOr<at::Tensor> DecodeBytes(std::string_view bytes, const std::string& name,
                                        const std::string& decode, const ImageOptions& options);
 
@@ -31,14 +31,14 @@ absl::StatusOr<at::Tensor> DecodeBytes(std::string_view bytes, const std::string
 absl::StatusOr<Example> FirstExample(const Dataset& dataset, const DataSplit& split);
 
 // The base class of datasets that read example by example. A subclass defines size() and Get().
-// Each example must have the types and shapes of columns(). An example of another shape is a
-// DataError.
+// Each example must have the types and shapes of columns(). GetBatch returns a DataError for an
+// example with another type or shape.
 class ReadDataset : public Dataset {
  public:
   const std::vector<Column>& columns() const { return columns_; }
-  // Sets the shapes of the dataset's columns to those of its FirstExample. All other examples must
-  // have these shapes. Applies the split's transforms to pictures. Returns a DataError if no
-  // example is readable. REQUIRES: size() is above 0.
+  // Gives the dataset's columns the types and shapes of its FirstExample. All other examples must
+  // have these types and shapes. Applies the split's transforms to pictures. Returns a DataError if
+  // no example is readable. REQUIRES: size() is above 0.
   static absl::StatusOr<OpenSplit> Open(std::shared_ptr<ReadDataset> dataset,
                                         const DataSplit& split, const std::string& folder);
   absl::StatusOr<Batch> GetBatch(const std::vector<int64_t>& indices,
@@ -48,9 +48,9 @@ class ReadDataset : public Dataset {
   virtual std::string NameOf(int64_t index) const = 0;
 
  protected:
-  // Writes an example into `rows`, which are views of the example's row in each tensor of a batch.
-  // Returns a DataError if the example has another shape. The default implementation copies the
-  // result of Get.
+  // Writes an example into `rows`. rows[c] is a view of the example's row in component c of a
+  // batch. Returns a DataError if the example has another type or shape. The default implementation
+  // copies the result of Get.
   virtual absl::Status GetInto(int64_t index, const Context& context, Example* rows) const;
   // Returns a DataError if component c of example `index` does not match its column.
   absl::Status CheckAlike(int64_t index, size_t c, const at::Tensor& value) const;

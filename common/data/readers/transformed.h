@@ -16,7 +16,7 @@ struct TransformedColumn {
 
 // Returns the dataset with transformed pictures. The split's cache stores the untransformed
 // pictures. Returns `dataset` itself if the split has no transforms. Returns a DataError if the
-// first picture is too small for the transforms. REQUIRES: the dataset's columns are set.
+// first picture does not suit the transforms. REQUIRES: the dataset's columns are set.
 absl::StatusOr<std::shared_ptr<ReadDataset>> Transformed(
     std::shared_ptr<ReadDataset> dataset, const DataSplit& split, const std::string& folder,
     const std::vector<TransformedColumn>& pictures);

@@ -21,8 +21,8 @@ class RecordFile {
   static absl::StatusOr<std::shared_ptr<const RecordFile>> Open(const std::string& path);
 
   int64_t size() const { return static_cast<int64_t>(starts_.size()); }
-  // Returns the data of record `index` after verifying its checksum. The data is valid as long as
-  // this object. REQUIRES: 0 <= index < size().
+  // Verifies the checksum of record `index` and returns the record's data. The data is valid as
+  // long as this object exists. REQUIRES: 0 <= index < size().
   absl::StatusOr<std::string_view> Record(int64_t index) const;
   const std::string& path() const { return path_; }
 
@@ -35,7 +35,7 @@ class RecordFile {
   std::shared_ptr<const void> owner_;
   std::string_view bytes_;
   bool compressed_ = false;
-  std::vector<int64_t> starts_;  // The offset of each record, which begins with its length.
+  std::vector<int64_t> starts_;  // The offset of each record. A record begins with its length.
 };
 
 }  // namespace muster::data

@@ -17,7 +17,7 @@ class TarFile {
  public:
   struct Member {
     std::string name;
-    std::string_view bytes;  // Valid as long as the TarFile.
+    std::string_view bytes;  // Valid as long as the TarFile exists.
   };
   // Opens the archive and lists its regular files, in the archive's order. Maps a plain archive.
   // Decompresses a gzip archive into memory. A DataError names the file and the byte at which the

@@ -13,7 +13,7 @@ struct MixUpColumns {
   size_t labels = 1;             // The component with integer labels of shape [].
 };
 
-// Applies MixUp as muster/transforms.h describes it, to several columns. REQUIRES: the options are
+// Applies MixUp to several columns, as muster/transforms.h describes. REQUIRES: the options are
 // valid.
 DatasetPtr MixUpOf(DatasetPtr input, const MixUpColumns& columns, const MixUpOptions& options);
 

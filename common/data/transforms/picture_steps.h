@@ -13,9 +13,9 @@
 
 namespace muster::data {
 
-// Returns the pixels of a picture tensor, uint8 [channels, height, width], without a copy. Requires
-// the memory layout of decoders: the channels of a pixel are adjacent. Returns nullopt for another
-// layout or type.
+// Returns the pixels of a picture tensor, uint8 [channels, height, width], without a copy. The
+// tensor must have the memory layout of decoders: the channels of a pixel are adjacent. Returns
+// nullopt for another layout or type.
 std::optional<PixelRows> RowsOf(const at::Tensor& picture);
 
 // Applies a list of transforms. Immutable. To save passes over memory, Apply flips and normalizes
@@ -27,10 +27,10 @@ class PictureSteps {
 
   at::ScalarType type() const;  // Returns the type of the result.
 
-  // Applies the steps to `picture`, uint8 [1 or 3, height, width] in any layout, and does not
-  // change it. If the type and shape of the tensor *out fit, writes the dense result into *out.
-  // Otherwise, sets *out to a new tensor. Returns the step for which the picture is too small, or
-  // nullopt if there is none. Throws LibTorch's exceptions.
+  // Applies the steps to `picture`, uint8 [1 or 3, height, width] in any memory layout. Does not
+  // change `picture`. If *out is contiguous and has the result's type and shape, writes the result
+  // into *out. Otherwise, sets *out to a new tensor. Returns the step for which the picture is too
+  // small, or nullopt. Throws LibTorch's exceptions.
   std::optional<WrongStep> Apply(const at::Tensor& picture, RandomNumbers random,
                                  at::Tensor* out) const;
 

@@ -7,7 +7,7 @@
 
 namespace muster::data {
 
-// Reads and checks the transforms. REQUIRES: the split's columns and picture options are already
+// Reads and checks the transforms. REQUIRES: the columns and picture options of `split` are already
 // read.
 absl::Status ReadTransforms(JsonObject* object, Split which, DataSplit* split);
 

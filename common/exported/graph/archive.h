@@ -1,6 +1,6 @@
-// Reads a file that torch.export.save wrote. Such a file is a zip archive. It has the program as
-// JSON, and the program's parameters, buffers and constants. docs/exported.md lists the supported
-// files. "The schema" in this folder is torch/_export/serde/schema.py, which defines the JSON.
+// Reads a file that torch.export.save wrote. Such a file is a zip archive with the program as JSON,
+// and with the program's parameters, buffers and constants. docs/exported.md lists the supported
+// files. In this folder, "the schema" is torch/_export/serde/schema.py, which defines the JSON.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -28,8 +28,8 @@ inline constexpr int64_t kSchemaMajor = 8;
 inline constexpr std::string_view kProgramFile = "models/", kWeightsFolder = "data/weights/",
                                   kConstantsFolder = "data/constants/";
 
-// Describes a tensor of the archive as a view of a storage. A storage is the bytes of one member of
-// the archive. Several tensors may share one storage.
+// Describes a tensor of the archive as a view of a storage. A storage consists of the bytes of one
+// member of the archive. Several tensors may share one storage.
 struct Payload {
   std::string file;  // The name of the member that has the storage.
   at::ScalarType dtype = at::kFloat;
@@ -44,8 +44,8 @@ struct Archive {
   std::string model;  // The model's name in the file.
   Json program;       // An ExportedProgram of the schema.
   // The keys of these maps are the names in Python's state_dict(). All tensors are on the CPU. Tied
-  // weights are one tensor with several names, as in Python. All other tensors have memory of their
-  // own.
+  // weights are one tensor with several names, as in Python. All other tensors have separate
+  // memory.
   std::map<std::string, Payload> weight_payloads;
   std::map<std::string, at::Tensor> weights, constants;
 };
@@ -62,8 +62,8 @@ at::ScalarType ScalarTypeOfSchema(int64_t number);
 // Returns the tensor that `payload` describes, as a view of `storage`. `storage` has the type uint8
 // and one dimension. REQUIRES: CheckPayload returned OK.
 at::Tensor ViewOf(const at::Tensor& storage, const Payload& payload);
-// Returns OK if the payload is valid and lies within a storage of `bytes` bytes. The error message
-// continues a sentence whose subject is the tensor, such as "needs 10 elements of 4 bytes, ...".
+// Returns OK if the payload is valid and lies within a storage of `bytes` bytes. The message is the
+// rest of a sentence about the tensor, such as "needs 10 elements of 4 bytes, ...".
 absl::Status CheckPayload(const Payload& payload, int64_t bytes);
 
 }  // namespace muster::exported

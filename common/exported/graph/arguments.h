@@ -15,15 +15,15 @@
 
 namespace muster::exported {
 
-// Thrown if Muster cannot run a node. what() is the reason, and `fix` is what the user can do. The
-// message to the user is "<node>: <what()>: <fix>".
+// Thrown if Muster cannot run a node. what() is the reason, and `fix` tells the user what to do.
+// The message to the user is "<node>: <what()>: <fix>".
 struct Unsupported : std::runtime_error {
   Unsupported(const std::string& why, std::string fix)
       : std::runtime_error(why), fix(std::move(fix)) {}
   std::string fix;
 };
 
-// The member of a union's JSON object. The references point into that JSON object.
+// The member of a union's JSON object. The references point into the JSON object.
 struct Member {
   const std::string& tag;
   const Json& value;
@@ -33,7 +33,7 @@ struct Member {
 Member MemberOf(const Json& json, const char* what);
 
 struct ParsedItem {
-  std::string name;  // The name of a value in the graph. "": the item is `constant`.
+  std::string name;  // The name of a value in the graph. "": `constant` is the item.
   // Dtypes, layouts and memory formats are LibTorch's enum values as int64_t.
   c10::IValue constant;
 };
@@ -45,8 +45,8 @@ struct ParsedArgument {
   const Json* graph = nullptr;
 };
 
-// Parses an argument. Replaces a device by `device`, except the device "meta". Throws Unsupported,
-// Json::exception or c10::Error.
+// Parses an argument. Replaces each device by `device`, except the device "meta". Throws
+// Unsupported, Json::exception or c10::Error.
 ParsedArgument ParseArgument(const Json& argument, c10::Device device);
 
 // Parses a JSON number, or the text "Infinity", "-Infinity" or "NaN".

@@ -25,7 +25,7 @@
 namespace muster::exported {
 
 // The mode of a run. In kEvaluate, dropout does nothing, and batch normalization uses its running
-// statistics. An operator that was in evaluation mode when Python exported the model is in
+// statistics. Operators that were in evaluation mode when Python exported the model stay in
 // evaluation mode in both phases.
 enum class Phase { kTrain = 0, kEvaluate };
 
@@ -41,7 +41,7 @@ struct Fill {
   enum Kind { kValue, kInts, kFloats, kBools, kTensors, kOptionalTensors };
   Kind kind = kValue;
   int argument = 0;   // The index among the operator's arguments.
-  c10::TypePtr type;  // The type that the operator declares: for a list, the type of its elements.
+  c10::TypePtr type;  // The operator's declared type. For a list: the type of the elements.
   std::vector<Operand> operands;
 };
 
@@ -66,8 +66,8 @@ struct Node {
   std::string where;
 
   std::optional<c10::OperatorHandle> op;  // Set for kOperator.
-  // All arguments of the operator, indexed by Phase. The second list is empty if both lists are
-  // equal.
+  // All arguments of the operator, indexed by Phase. If both lists are equal, the second list is
+  // empty.
   torch::jit::Stack arguments[2];
   std::vector<Fill> fills;
 
@@ -81,7 +81,7 @@ struct Node {
   std::optional<at::ScalarType> autocast_type;
 
   std::vector<NodeOutput> outputs;
-  std::vector<int> release;  // No later node uses these slots. A run clears them after this node.
+  std::vector<int> release;  // No later node uses these slots. A run clears them after the node.
 };
 
 class Graph {
@@ -108,8 +108,8 @@ class Graph {
   const std::map<int, std::string>& written() const { return written_; }
   // Returns the indices of the inputs that at least one of `outputs` depends on.
   std::set<int> Reaching(const std::vector<size_t>& outputs) const;
-  // Adds the operators to the graph that TensorBoard shows. `inputs` are the builder's numbers of
-  // this graph's inputs.
+  // Adds the operators to the graph that TensorBoard shows. `inputs` has the numbers that `builder`
+  // gave to the nodes of this graph's inputs.
   void AddTo(summary::GraphBuilder* builder, const std::vector<int>& inputs) const;
 
  private:
@@ -125,7 +125,7 @@ class Graph {
   // output.
   std::vector<std::set<int>> output_aliases_;
   std::map<int, std::string> written_;
-  std::vector<int> release_first_;  // The slots of unused inputs. A run clears them at its start.
+  std::vector<int> release_first_;  // The slots of unused inputs, which a run clears at its start.
   int num_slots_ = 0;
 };
 

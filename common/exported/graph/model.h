@@ -31,25 +31,25 @@ class Model {
   // Returns the number of tensors that forward() returns, in flattened order. Other methods take
   // the index of such a tensor as `output`.
   size_t output_count() const { return user_outputs_.size(); }
-  // Returns a ConfigurationError if a loss cannot be computed from the output: the output does not
-  // exist, is not a tensor, or has no dimension.
+  // Returns a ConfigurationError if a loss cannot be computed from the output, because the output
+  // does not exist, is not a tensor, or has no dimension.
   absl::Status CheckOutput(size_t output) const;
   // Returns a ConfigurationError if the output depends on no parameter that requires a gradient.
   absl::Status CheckTrained(size_t output) const;
 
   // Runs forward() and returns one output. In kTrain, updates the buffers that the program writes.
-  // In kEvaluate, leaves all buffers unchanged. Throws std::runtime_error if an operator fails or
-  // an input has a wrong shape or type. The error names the operator and the line of the user's
-  // Python, or the input. Thread-safe only in kEvaluate.
+  // In kEvaluate, leaves all buffers unchanged. If an operator fails, throws std::runtime_error,
+  // which names the operator and the line of the user's Python. If an input has a wrong shape or
+  // type, throws std::runtime_error, which names the input. Thread-safe only in kEvaluate.
   at::Tensor Forward(const std::vector<at::Tensor>& inputs, Phase phase, size_t output);
   // Runs forward() in kEvaluate, without gradients, and returns one output. Splits a batch that is
-  // too large for the program. Fills a piece that is too small with copies of its own examples. The
-  // result has no rows for these copies.
+  // too large for the program. Fills a piece that is too small for the program with copies of the
+  // piece's examples. The result has no rows for these copies.
   at::Tensor Predict(const std::vector<at::Tensor>& inputs, size_t output);
   // Returns the graph of forward() that TensorBoard shows. Parameters have their names in Python.
   std::vector<summary::GraphNode> ForwardGraph() const;
-  // Returns a scalar zero that depends, for autograd, on the same parameters as the output. A
-  // replica with an empty batch minimizes this zero and gets zero gradients.
+  // Returns a scalar zero. For autograd, the zero depends on the same parameters as the output. A
+  // replica with an empty batch minimizes this zero, and gets zero gradients.
   at::Tensor Zero(size_t output) const;
 
  private:
@@ -80,7 +80,7 @@ class Model {
   std::map<std::string, at::Tensor> state_;  // The keys are the names in Python.
   std::vector<Source> sources_;              // Indexed by the graph's inputs.
   // The following vectors are indexed by the outputs of forward(). user_outputs_ has the index of
-  // the graph's output. output_dims_ has the number of dimensions, -1 if the output is not a
+  // the graph's output. output_dims_ has the number of dimensions, or -1 if the output is not a
   // tensor.
   std::vector<int> user_outputs_;
   std::vector<int64_t> output_dims_;

@@ -35,9 +35,9 @@ struct InputShape {
 
 class Shapes {
  public:
-  // `program` is an ExportedProgram of torch/_export/serde/schema.py. `names` are the names, in the
-  // graph, of the arguments of forward(), in order. Throws Json::exception or c10::Error if the
-  // file is damaged.
+  // `program` is an ExportedProgram of torch/_export/serde/schema.py. `names` lists the graph's
+  // names of the arguments of forward(), in order. Throws Json::exception or c10::Error if the file
+  // is damaged.
   Shapes(const Json& program, const std::vector<std::string>& names);
 
   const std::vector<InputShape>& inputs() const { return inputs_; }
@@ -46,12 +46,12 @@ class Shapes {
   absl::Status CheckBatched() const;
   // Returns the batch sizes that all inputs accept.
   Range batch() const;
-  // Checks shape and type of one input. Accepts a first dimension of 0 in any case. The error says
-  // what the user can do.
+  // Checks the shape and the type of one input. A first dimension of 0 is always valid. The error
+  // message tells the user what to do.
   absl::Status Check(size_t input, at::IntArrayRef sizes, at::ScalarType dtype) const;
   // Checks all inputs of a batch. A symbol must have the same size in all inputs.
   absl::Status CheckBatch(const std::vector<at::Tensor>& batch) const;
-  // Returns the type and shape for messages, such as "Float [1 or more, 1, 28, 28]".
+  // Returns the input's type and shape for messages, such as "Float [1 or more, 1, 28, 28]".
   std::string Describe(size_t input) const;
 
  private:
@@ -61,8 +61,8 @@ class Shapes {
   std::map<std::string, Range> ranges_;
 };
 
-// Returns the error for a replica's batch of `examples` examples that the program does not accept.
-// `path` is the file of the program. The error says what the user can do.
+// Returns the error for a replica's batch of `examples` examples, a number that the program does
+// not accept. `path` is the program's file. The error message tells the user what to do.
 absl::Status RefuseBatch(const std::string& path, const Shapes& shapes, int64_t examples);
 
 }  // namespace muster::exported

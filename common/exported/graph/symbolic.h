@@ -1,5 +1,5 @@
 // Functions for the nodes of an exported graph that compute with sizes, such as _operator.mul,
-// math.trunc or torch.sym_max. The results are those of Python. Thread-safe.
+// math.trunc or torch.sym_max. The results are the same as in Python. Thread-safe.
 #pragma once
 
 #include <ATen/core/ivalue.h>

@@ -31,18 +31,18 @@ class ChiefSession {
   ~ChiefSession() = default;
 
   // Opens a session on a new channel and sends `hello`. REQUIRES: this is the first session, or
-  // on_closed was called for the previous one.
+  // on_closed was called for the previous session.
   void Open(proto::Hello hello);
   // Send and Cancel have no effect if no session is open.
   void Send(proto::Report report);
   void Cancel();
   // Resets the back-off to its first delay. Called when the chief has answered.
   void Reached();
-  // Frees the sessions that have closed. Must not be called on gRPC's threads, because this may
-  // destroy a channel.
+  // Frees the sessions that have closed. Must not be called on gRPC's threads, because DropClosed
+  // may destroy a channel.
   void DropClosed();
   // Ends the session and blocks until on_closed has returned. If the session has not ended after
-  // the time `patience`, cancels it.
+  // the time `patience`, cancels the session.
   void Close(Duration patience);
 
  private:

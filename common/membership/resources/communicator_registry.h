@@ -16,8 +16,8 @@ class CommunicatorRegistry {
  public:
   using Replicas = std::vector<std::unique_ptr<collective::Communicator>>;
 
-  // Registers the communicators `made`, and forgets those of the previous call. Returns handles for
-  // the training loop. A communicator lives as long as its handle.
+  // Registers the communicators `made`, and forgets the communicators of the previous call. Returns
+  // handles for the training loop. A communicator lives as long as its handle.
   Replicas Register(Replicas made);
   // Aborts the communicators whose handles still exist. Does not block: a thread of Aborter
   // (common/session/aborter.h) makes the calls.

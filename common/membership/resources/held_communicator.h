@@ -1,6 +1,6 @@
 // The training loop's handle to a communicator. The handle owns the communicator and forwards all
-// calls to it. CommunicatorRegistry has a weak reference to the communicator. Through this
-// reference, the Member can abort the communicator.
+// calls to the communicator. CommunicatorRegistry has a weak reference, through which the Member
+// can abort the communicator.
 #pragma once
 
 #include <memory>

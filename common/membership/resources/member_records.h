@@ -23,12 +23,12 @@ class MemberRecords {
   explicit MemberRecords(MemberRecordsOptions options);
 
   const std::shared_ptr<FlightRecorder>& recorder() const { return recorder_; }
-  // Makes a flight record of the recorder's current content. The uploader's thread delivers it.
-  // `record` names the generation, and `run_id` the run.
+  // Makes a flight record of the recorder's current content. The uploader's thread delivers the
+  // record. `record` names the generation. `run_id` names the run.
   void Enqueue(const SubmitRecord& record, const std::string& run_id);
   // Makes the uploader retry at once. Called when a chief has answered.
   void Retry();
-  // Returns true if records are left to deliver.
+  // Returns true if some records are not delivered yet.
   bool busy() const;
   // Blocks until all records are delivered, for at most `limit`.
   void WaitIdle(Duration limit);

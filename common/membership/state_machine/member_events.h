@@ -1,5 +1,5 @@
-// The events and actions of a member's state machine (member_state.h). They are plain data and need
-// neither threads nor gRPC.
+// The events and actions of a member's state machine (member_state.h). They are plain data, without
+// threads and gRPC.
 //
 // A member is a task that takes part in training. The coordinator is the part of the chief that
 // watches all members. A session is the gRPC stream between a member and the coordinator. A
@@ -75,7 +75,7 @@ struct CollectiveFailed {
   static constexpr std::string_view kName = "CollectiveFailed";
   std::string message;
 };
-struct LoopFailed {  // An error of the program or its data.
+struct LoopFailed {  // The loop failed with an error of the program or its data.
   static constexpr std::string_view kName = "LoopFailed";
   std::string message;
 };
@@ -139,7 +139,7 @@ struct SessionClosed {
 };
 
 // Events from other parts of this process.
-struct SessionCut {  // A planned fault (--fault) ended the session.
+struct SessionCut {  // A planned fault (--fault) breaks the session.
   static constexpr std::string_view kName = "SessionCut";
 };
 struct RecordsDelivered {  // All flight records (common/flight/flight_record.h) are delivered.
@@ -158,7 +158,7 @@ using MemberEvent =
                  GenerationOffered, GenerationStarted, GenerationAborted, SessionClosed, SessionCut,
                  RecordsDelivered, Tick>;
 
-// ---- Actions. The caller of Apply carries them out in the order of MemberChange::actions.
+// ---- Actions. The caller of Apply carries out the actions in the order of MemberChange::actions.
 
 struct OpenSession {
   static constexpr std::string_view kName = "OpenSession";

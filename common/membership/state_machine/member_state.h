@@ -21,7 +21,7 @@ namespace muster::membership {
 
 struct MemberTimeouts {
   Duration join = std::chrono::minutes(10);    // Limit to reach the chief for the first time.
-  Duration rejoin = std::chrono::minutes(10);  // Limit to reach the chief after it was lost.
+  Duration rejoin = std::chrono::minutes(10);  // Time limit to reach a lost chief again.
   // A process in a generation regards the chief as lost in two cases. First, the session has been
   // broken for the time `resume`. Second, the chief has sent no message for the time `heartbeat`.
   Duration resume = std::chrono::seconds(1);
@@ -32,14 +32,14 @@ struct MemberTimeouts {
   // How long this process tries to report its own failure to the chief. Also the limit of the
   // search for a lost chief after a stop request.
   Duration report = std::chrono::seconds(10);
-  // Limit for the loop to return after its generation is over or the job has ended. The time counts
-  // from that moment or from the start of the current phase, whichever is later. When the limit has
-  // passed, the Member calls MemberOptions::on_stuck, which ends the process. If the current phase
-  // has a higher limit in `phase`, that limit applies, except in the phase `reduce`. The phase
-  // `save` has no limit unless `phase` sets one.
+  // Time limit for the loop to return after its generation is over or the job has ended. The time
+  // counts from this event or from the start of the current phase, whichever is later. After the
+  // limit, the Member calls MemberOptions::on_stuck, which ends the process. If the limit of the
+  // current phase in `phase` is higher, the higher limit applies, except in the phase `reduce`. In
+  // the phase `save`, the time is unlimited if `phase` sets no limit.
   Duration abort = std::chrono::minutes(1);
   Duration phase[kNumPhases] = {};  // The limit of each phase. Zero: no limit.
-  // Limit to make the communicators of a generation.
+  // Time limit to make the communicators of a generation.
   Duration formation = std::chrono::seconds(20);
   Duration collective = std::chrono::minutes(10);  // Limit of one collective operation.
 };
@@ -70,7 +70,7 @@ enum class SessionStage {
   kConnecting,  // The session is open, but the welcome has not arrived.
   kUp,
   kClosing,  // This process is closing the session. It ignores all messages except a verdict.
-  kBroken,   // The session is closed. The next one is opened at SessionState::next_attempt.
+  kBroken,   // The session is closed. The next session is opened at SessionState::next_attempt.
 };
 inline constexpr int kNumSessionStages = 5;
 inline constexpr std::string_view kSessionStageNames[kNumSessionStages] = {
@@ -81,8 +81,8 @@ inline std::string_view StageName(SessionStage stage) {
 
 struct SessionState {
   SessionStage stage = SessionStage::kNone;
-  // The time of the first SessionClosed event since the last welcome. If no welcome has arrived
-  // yet, the time of the first SessionClosed event of all. Absent: there was no such event.
+  // The time of the first SessionClosed event since the last welcome. Before the first welcome: the
+  // time of the first SessionClosed event. Absent: there was no such event.
   std::optional<PausingTime> broken_since;
   PausingTime last_heard, last_sent, next_attempt;
   std::string last_error = "no answer yet";  // Why the last session ended or failed.
@@ -135,7 +135,7 @@ struct MemberState {
   std::shared_ptr<const Roster> roster;  // The roster of `generation`.
   uint64_t generation = 0;               // The newest offered generation. 0: none yet.
   uint64_t over = 0;                     // The newest generation that is over. 0: none yet.
-  std::string why_over;                  // Why that generation is over.
+  std::string why_over;                  // Why the generation `over` ended.
   // True if the coordinator has started `generation`.
   bool start_given = false;
   // The time at which the loop's generation ended or the verdict arrived, whichever was first.

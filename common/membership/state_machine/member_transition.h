@@ -1,5 +1,5 @@
-// The implementation of Apply (member_state.h), in three classes. A Transition handles one event.
-// Its base class TickTransition handles the event Tick: time has passed. The base class
+// The implementation of Apply (member_state.h), in three classes. Transition handles one event. Its
+// base class TickTransition handles the event Tick: time has passed. Their base class
 // TransitionSteps has the steps that several events share. member_state.cc implements Transition,
 // member_watch.cc implements TickTransition, and member_transition.cc implements TransitionSteps.
 //
@@ -29,7 +29,7 @@ class TransitionSteps {
   // Starts the first search for the chief. Later calls have no effect.
   void StartLooking();
   void SetPhase(Phase phase, int64_t step);
-  // Called when the loop has left its generation. The generation may or may not be over.
+  // Called when the loop has left its generation. The generation itself may still continue.
   void LoopLeft();
   // Marks `generation` and all generations before it as over.
   void EndGeneration(uint64_t generation, std::string why);
@@ -40,7 +40,7 @@ class TransitionSteps {
   // Sets the stage of the session to kClosing or kBroken.
   void SessionDown(SessionStage stage);
   // Called for each message of the chief. Returns false if this process has closed the session. The
-  // caller must then ignore the message.
+  // caller must then ignore the message, except a verdict.
   bool NoteContact();
 
   bool HasSession() const {
@@ -106,7 +106,7 @@ class Transition final : public TickTransition {
 
  private:
   void StartIfFormed();
-  // Returns whether the loop has not completed the first step of the newest offered generation.
+  // Returns true until the loop completes the first step of the newest offered generation.
   bool InFirstStep() const {
     return state_.roster != nullptr && state_.report.step - 1 <= state_.roster->newest_step;
   }

@@ -1,6 +1,6 @@
-// One server's part of an embedding table. An EmbeddingTable maps 64-bit keys to rows. A row has
-// the parameter, a vector of `width` numbers, and the optimizer's slots (its state, such as a
-// momentum). The first update of a key creates the key's row.
+// One server's part of an embedding table. An EmbeddingTable maps 64-bit keys to rows. A row
+// consists of the parameter (a vector of `width` numbers) and the optimizer's slots (its state,
+// such as a momentum). The first update of a key creates the key's row.
 //
 // The initial value of a row depends only on the seed, the key and the initializer. All other
 // content of a table depends only on the restored state and the order of updates. Two tables with
@@ -34,16 +34,16 @@ struct Initializer {
 absl::StatusOr<Initializer> ParseInitializer(const Json& json);
 
 // The type of stored parameters. Slots are float32. The table computes an update in float32 and
-// rounds the result to this type. For float16, it rounds to nearest.
+// rounds the result to this type. For float16, the table rounds to nearest.
 //
 // For bfloat16, the table rounds up or down at random (stochastic rounding), because rounding to
-// nearest would lose small updates. A number at the fraction x of the way from one bfloat16 value
-// to the next becomes the next value with probability x. The random bits depend only on the key and
+// nearest would lose small updates. A number a + x (b - a) between two adjacent bfloat16 values a
+// and b becomes b with probability x, and a otherwise. The random bits depend only on the key and
 // the number of the update.
 enum class RowType { kFloat32, kFloat16, kBFloat16 };
 const std::vector<std::string>& RowTypeNames();
 
-// Says which rows a table evicts first.
+// Determines which rows a table evicts first.
 enum class Eviction {
   kOldest,        // The rows that were created first.
   kLeastRecent,   // The rows whose last update is the oldest.
@@ -60,10 +60,10 @@ struct RowLimits {
   // The maximum of TableStatistics::bytes. 0: no limit. The rules of max_rows apply.
   int64_t max_bytes = 0;
   Eviction eviction = Eviction::kLeastRecent;
-  // Says which update of a key creates the key's row. 1: the first one. Earlier updates of the key
-  // have no effect. To count updates, each shard stores counts for at most kMaxCounted keys. If the
-  // shard also has a limit of n rows, it stores counts for at most kCountedPerRow * n keys. When a
-  // shard cannot store another count, it halves all counts and removes those that become 0.
+  // The number of the update that creates a key's row, from 1. Previous updates of the key have no
+  // effect. A shard stores update counts for at most kMaxCounted keys. If the shard has a limit of
+  // n rows, the maximum is at most kCountedPerRow * n keys. When a shard cannot store another
+  // count, it halves all counts and removes counts of 0.
   int64_t admit_after = 1;
   static constexpr size_t kMaxCounted = 1 << 16, kCountedPerRow = 4;
 
@@ -99,18 +99,18 @@ class EmbeddingTable {
   static std::vector<std::string> EvictionColumns();
   virtual ~EmbeddingTable() = default;
 
-  // Copies the parameters of `keys` to `rows`, which has the shape [keys][width]. A key without a
-  // row gets the initial value of its row.
+  // Copies the parameters of `keys` to `rows`, which has the shape [keys][width]. For a key without
+  // a row, copies the initial value of the row.
   virtual absl::Status Peek(std::span<const uint64_t> keys, std::span<float> rows) const = 0;
-  // Updates the row of each key. `gradients` has the shape [keys][width]. If a key is repeated, its
-  // row is updated once for each occurrence. If `distinct` is true and a key is repeated, returns
-  // an error and changes no row. The optimizer's step is the number of calls of Push, including
-  // this one.
+  // Updates the row of each key. `gradients` has the shape [keys][width]. If a key is repeated,
+  // its row is updated once for each occurrence. If `distinct` is true and a key is repeated,
+  // returns an error and changes no row. The optimizer's step is the value of updates() after this
+  // call.
   virtual absl::Status Push(std::span<const uint64_t> keys, std::span<const float> gradients,
                             double learning_rate, bool distinct = false) = 0;
 
   virtual int64_t size() const = 0;          // The number of rows.
-  virtual int64_t updates() const = 0;       // The number of calls of Push.
+  virtual int64_t updates() const = 0;       // The number of successful Push calls.
   virtual int64_t row_elements() const = 0;  // The number of elements of all columns of a row.
   virtual TableStatistics statistics() const = 0;
 
@@ -145,8 +145,8 @@ class EmbeddingTable {
     uint64_t key;
     const float* row;
   };
-  // Returns the locations of all rows, in unspecified order. They are valid until the next Push or
-  // Restore.
+  // Returns the locations of all rows, in unspecified order. The locations are valid until the next
+  // Push or Restore.
   virtual std::vector<Place> Places() const = 0;
   // Copies one column of the row at `place` to `to`. `column` is the index of the column. The table
   // must not change during the call.

@@ -1,6 +1,6 @@
 // KeyIndex numbers the distinct keys of a batch: 0, 1, 2, ... in the order of their first
-// occurrence. Callers can store data of each key in an array that is indexed by these numbers. Not
-// thread-safe.
+// occurrence. Callers can store the data of each key in an array, with these numbers as indices.
+// Not thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -35,7 +35,7 @@ class KeyIndex {
   // A hash table with open addressing, at most half full. The size is a power of two.
   std::vector<Entry> entries_;
   std::vector<uint64_t> keys_;
-  uint32_t round_ = 1;  // Clear increments this, which frees all entries.
+  uint32_t round_ = 1;  // Clear increments round_ to free all entries.
 };
 
 // Sums the gradients of each key's row. Not thread-safe.

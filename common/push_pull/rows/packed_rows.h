@@ -1,6 +1,6 @@
-// Packs rows of an embedding table, or gradients of rows, into one contiguous buffer. Transfers
-// between workers and servers have this format. The keys are first. Each key has the bytes of two
-// elements. The rows follow, in the shape [keys][width].
+// Packs rows of an embedding table, or gradients of rows, into one contiguous buffer. Workers and
+// servers send this format. The keys are first. Each key occupies the bytes of two float elements.
+// The rows follow, in the shape [keys][width].
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ struct PackedRows {
   std::vector<uint64_t> keys;
   std::span<const float> rows;  // Points into the argument `packed`.
 };
-// Returns a ConfigurationError if the size of `packed` is not that of a whole number of rows.
+// Returns a ConfigurationError if `packed` does not contain a whole number of rows.
 absl::StatusOr<PackedRows> UnpackRows(std::span<const float> packed, int64_t width);
 
 }  // namespace muster::push_pull

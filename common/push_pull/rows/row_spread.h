@@ -1,6 +1,6 @@
 // Groups the keys of a batch by the chunk that holds their rows. An embedding table has kRowChunks
-// chunks on each parameter server (layout.h). The functions also convert rows between the order of
-// the batch and the order of the chunks.
+// chunks on each parameter server (layout.h). The functions also convert rows between batch order
+// and chunk order.
 #pragma once
 
 #include <cstddef>

@@ -24,7 +24,7 @@ class RowStorage {
   using Entries = std::vector<Entry, HugePageAllocator<Entry>>;
 
   // `floats` is the number of float32 elements of a row. `most` is the expected maximum number of
-  // rows. 0: unknown.
+  // rows, or 0 if unknown.
   RowStorage(int64_t floats, int64_t most);
 
   // In Prefetch and At, `hash` is SplitMix64 of the key.

@@ -1,5 +1,5 @@
 // Converts rows of an embedding table to and from 16-bit types, and clips gradients of rows. The
-// functions are compiled for several instruction sets, and give the same bits with each of them.
+// functions are compiled for several instruction sets, and give the same bits with each set.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace muster::push_pull {
 
-// Returns how many float32 elements `width` numbers of the type occupy.
+// Returns the number of float32 elements that `width` numbers of `type` occupy.
 inline int64_t FloatsOf(RowType type, int64_t width) {
   return type == RowType::kFloat32 ? width : (width + 1) / 2;
 }
@@ -25,8 +25,8 @@ void StoreRounded(RowType type, std::span<const float> row, uint64_t chance, flo
 // Converts values of `type` to float32.
 void Load(RowType type, const float* from, std::span<float> row);
 
-// Clips the gradient of each row in place. `gradients` has the shape [rows][width]. clipnorm limits
-// the norm of each row.
+// Clips the gradient of each row in place. `gradients` has the shape [rows][width]. `clipnorm`
+// limits the L2 norm of each row.
 void ClipRows(const ClipOptions& clip, int64_t width, std::span<float> gradients);
 
 }  // namespace muster::push_pull

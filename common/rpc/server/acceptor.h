@@ -3,16 +3,16 @@
 // process has no free descriptor or memory for a connection, the Acceptor closes the connection and
 // logs one line.
 //
-// A connection begins as a *stranger*. It becomes *proven* when a call of any service except health
-// and reflection arrives on it. With TLS, such a call proves the caller's identity. Without TLS, it
-// only proves that the caller speaks gRPC.
+// A connection begins as a *stranger*. The connection becomes *proven* when it receives a call of
+// any service except health and reflection. With TLS, the call proves the caller's identity.
+// Without TLS, the call only proves that the caller speaks gRPC.
 //
 // A *source* is an IPv4 address or a /64 network of IPv6. If a new connection exceeds a limit, the
 // Acceptor closes the oldest stranger of the source that has the most strangers. There are two
 // exceptions. For max_per_source, the Acceptor closes the oldest stranger of the new connection's
-// source. For max_plaintext, the Acceptor closes the oldest plaintext connection. If no such
-// connection exists, the Acceptor refuses the new one. A task of the job makes its first call
-// within milliseconds, so the Acceptor rarely closes the connection of a task.
+// source. For max_plaintext, the Acceptor closes the oldest plaintext connection. If there is no
+// connection to close, the Acceptor refuses the new connection. A task of the job makes its first
+// call within milliseconds, so the Acceptor rarely closes the connection of a task.
 #pragma once
 
 #include <cstdint>
@@ -38,8 +38,8 @@ struct ConnectionLimits {
 };
 
 // Returns the limits of a server with `peers` client processes. `descriptors` is the maximum number
-// of open files of this process (RLIMIT_NOFILE). A connection uses two descriptors, and all
-// connections together use at most half of `descriptors`.
+// of open files of this process (RLIMIT_NOFILE). A connection uses two descriptors. All connections
+// together use at most half of `descriptors`.
 ConnectionLimits LimitsFor(int64_t descriptors, int peers);
 
 struct AcceptorOptions {
@@ -61,8 +61,8 @@ class Acceptor {
   // Starts accepting. Must be called at most once.
   virtual absl::Status Start(Take take) = 0;
 
-  // Makes a connection proven. The server calls this for each call that is neither health nor
-  // reflection. `peer` is gRPC's name of the connection (ServerContext::peer).
+  // Makes a connection proven. The server calls Proved for each RPC except health and reflection
+  // calls. `peer` is gRPC's name of the connection (ServerContext::peer).
   virtual void Proved(std::string_view peer) = 0;
   // Stops accepting and frees the ports. Connections that `take` has received stay open.
   virtual void Stop() = 0;
@@ -80,8 +80,8 @@ class Acceptor {
   virtual Counts counts() const = 0;
   // Returns the source of the last failed TLS connection and the reason, as in "10.0.0.2: its
   // certificate has expired". A TLS connection has failed if it ended as a stranger, or if the
-  // server does not use TLS. Returns "" if none failed in the last 30 s, or if another connection
-  // of that source has become proven after the failure.
+  // server does not use TLS. Returns "" if no connection failed in the last 30 s, or if a
+  // connection of the same source became proven after the failure.
   virtual std::string last_refusal() const = 0;
 };
 

@@ -1,7 +1,7 @@
 // Limits a server's bulk calls: long streams whose speed the client determines, for example the
 // transfer of a checkpoint. Only a few bulk calls may run at a time. When the maximum is reached, a
-// new call replaces the call that has made no progress for the longest time, if that time is at
-// least Limits::standstill. Otherwise the new call is refused. A bulk call has one message in
+// new call may replace the call that has been without progress for the longest time. This time must
+// be at least Limits::standstill. Otherwise the new call is refused. A bulk call has one message in
 // flight, so a stalled call uses the memory of one message and no thread.
 #pragma once
 
@@ -23,9 +23,9 @@ class BulkCalls {
  public:
   struct Limits {
     int most = 8;  // Maximum number of calls at a time.
-    // A call that makes no progress for this time is cancelled. The default is long because a chief
-    // sends state to several parameter servers at the same time. While the chief reads the rows for
-    // one server, its calls to the other servers make no progress.
+    // A call is cancelled if it makes no progress for this time. The default is long because a
+    // chief sends state to several parameter servers at the same time. While the chief reads the
+    // rows for one server, its calls to the other servers make no progress.
     Duration silence = std::chrono::minutes(10);
     // A new call may replace a call that has made no progress for at least this time.
     Duration standstill = std::chrono::seconds(10);
@@ -38,8 +38,8 @@ class BulkCalls {
   // call, the reactor's pending reads and writes fail.
   class Call {
    public:
-    // `caller` identifies the client. Admit cancels an earlier call of the same `caller`, except if
-    // `caller` is empty.
+    // `caller` identifies the client. Unless `caller` is empty, Admit cancels an earlier call of
+    // the same `caller`.
     Call(BulkCalls* calls, grpc::CallbackServerContext* context, const char* method,
          std::string caller = "")
         : calls_(calls), context_(context), method_(method), caller_(std::move(caller)) {}
@@ -49,8 +49,8 @@ class BulkCalls {
     grpc::Status Admit();
     // Reports progress: one message was read or written. REQUIRES: Admit returned OK.
     void Passed();
-    // Reports that the reactor is about to finish the call. The call then counts no longer, so that
-    // a client that has received the status may start the next call.
+    // Reports that the reactor is about to finish the call. The call then no longer counts towards
+    // Limits::most, so the client may start its next call when it receives the status.
     void Done();
 
    private:
@@ -67,7 +67,7 @@ class BulkCalls {
     std::list<Call*>::iterator place_;
   };
 
-  // Cancels all calls and blocks until they have ended. Later calls are refused.
+  // Cancels all calls and blocks until they have ended. New calls are then refused.
   void Stop();
 
  private:

@@ -48,7 +48,7 @@ class RefusalService : public grpc::CallbackGenericService {
 
 class Server {
  public:
-  // Listens on `options.address`. If that is no local address, listens on all interfaces and logs
+  // Listens on `options.address`. If the address is not local, listens on all interfaces and logs
   // one line. The services must outlive the Server.
   static absl::StatusOr<std::unique_ptr<Server>> Start(const ServerOptions& options,
                                                        const std::vector<grpc::Service*>& services);
@@ -68,7 +68,7 @@ class Server {
   absl::Status Build(const ServerOptions& options, const std::vector<grpc::Service*>& services);
   static void HandOver(const Handler& handler, Fd connection);
 
-  // Members are destroyed in reverse order, so each one may use those above it.
+  // Members are destroyed in reverse order, so each member may use the members above it.
   std::unique_ptr<Acceptor> acceptor_;
   RefusalService refusal_;  // Used by plaintext_.
   Handler handler_, plaintext_handler_;
@@ -77,8 +77,8 @@ class Server {
 };
 
 // Returns INVALID_ARGUMENT if the caller has set no deadline. Handlers of unary calls begin with
-// this check. In case a handler lacks this check, Server repeats it for unary calls when the
-// handler sends its status. The caller then gets INVALID_ARGUMENT, but the handler has already run.
+// this check. A handler may lack the check. Server therefore repeats the check for unary calls when
+// the handler sends its status. A caller then gets INVALID_ARGUMENT after the handler has run.
 grpc::Status RequireDeadline(const grpc::ServerContextBase& context, const char* method);
 
 }  // namespace muster::rpc

@@ -11,7 +11,7 @@ namespace muster::rpc {
 
 class WorkerPool {
  public:
-  // A value of `most` for callers that limit the waiting work items themselves.
+  // A value of `most` for callers that have their own limit on waiting work items.
   static constexpr int kNoBound = std::numeric_limits<int>::max();
 
   // `most` is the maximum number of work items that wait for a thread.

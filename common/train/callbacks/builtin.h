@@ -1,4 +1,4 @@
-// The built-in callbacks. Their names and keys in the job file are those of Keras
+// The built-in callbacks. They have the same names and keys in the job file as in Keras
 // (docs/callbacks.md).
 #pragma once
 
@@ -13,7 +13,7 @@
 
 namespace muster {
 
-// Facts about a run that decide which callbacks are allowed and how they are set up.
+// The properties of a run that determine the allowed callbacks and their configuration.
 struct CallbackFacts {
   StrategyKind strategy = StrategyKind::kMirrored;
   bool validates = false;   // True if the run has a validation split.
@@ -32,8 +32,8 @@ struct AverageOptions {
 };
 
 struct BuiltCallback {
-  // Null if the entry of the job needs no callback. An example is an entry for a feature that
-  // Muster always provides, such as TensorBoard.
+  // Null if the entry of the job needs no callback. For example, the entry "tensorboard" only
+  // configures the job.
   std::shared_ptr<Callback> callback;
   // Set if the callback keeps a moving average.
   std::optional<AverageOptions> average;
@@ -41,9 +41,9 @@ struct BuiltCallback {
 
 const std::vector<std::string>& BuiltinCallbackNames();
 // Makes a built-in callback from one entry of the job's "callbacks". `keys` has all keys of the
-// entry except "name". `place` says where the entry is in the job file, for error messages. For a
-// wrong key or type, returns the error of the JSON reader. For any other mistake, returns a
-// ConfigurationError that names the place and the fix. REQUIRES: `name` is one of
+// entry except "name". `place` is the entry's position in the job file, for error messages.
+// Returns the error of the JSON reader for a wrong key or type. Returns a ConfigurationError that
+// names the place and the fix for any other mistake. REQUIRES: `name` is one of
 // BuiltinCallbackNames().
 absl::StatusOr<BuiltCallback> MakeBuiltinCallback(const std::string& name, const std::string& place,
                                                   JsonObject& keys, const CallbackFacts& facts);
@@ -67,8 +67,8 @@ absl::StatusOr<BuiltCallback> MakeModelCheckpoint(const std::string& place, Json
 // `name`, which sets learning rates, is not allowed in this case.
 absl::Status CheckSettable(const std::string& place, const std::string& name,
                            const CallbackFacts& facts);
-// Returns an error if the callback `name` cannot write to `path`. A relative path is resolved
-// against model_dir.
+// Returns an error if the run has no model_dir. The callback `name` needs model_dir to write the
+// file `path`.
 absl::Status CheckWrites(const std::string& place, const std::string& name, const std::string& path,
                          const CallbackFacts& facts);
 

@@ -1,7 +1,7 @@
-// The requests of callbacks, such as a stop or a new learning rate. A hook is a method of a
-// callback, such as epoch_end, and hooks make the requests. CallbackHost collects the requests. In
-// a synchronous job, the training loop applies them. In a parameter-server job, the chief applies
-// them. This code does not need LibTorch.
+// The requests of callbacks, such as a stop or a new learning rate. Hooks make the requests. A hook
+// is a method of a callback, such as epoch_end. CallbackHost collects the requests. In a
+// synchronous job, the training loop applies the requests. In a parameter-server job, the chief
+// applies them. This code does not need LibTorch.
 #pragma once
 
 #include <cstdint>
@@ -17,10 +17,10 @@ namespace muster {
 
 // All requests that hooks have made since the previous CallbackDecision.
 struct CallbackDecision {
-  // The state of the callbacks after the requests. Has the requested stop and learning rates.
+  // The state of the callbacks after the requests, including the requested stop and learning rates.
   checkpoint::CallbackRecord record;
-  // Requests about weights, in the order of the calls. Each is a pair of "keep" or "restore" and
-  // the callback's name.
+  // Requests about weights, in the order of the calls. In each pair, the first element is "keep" or
+  // "restore", and the second is the callback's name.
   std::vector<std::pair<std::string, std::string>> weights;
   bool save = false;  // True if a hook has requested a checkpoint.
 };

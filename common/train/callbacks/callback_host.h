@@ -1,10 +1,10 @@
 // Calls the hooks of callbacks and collects their requests. A hook is a method of a callback, such
-// as epoch_end. A request is, for example, a stop or a new learning rate. CallbackDecision has the
-// requests.
+// as epoch_end. A request is, for example, a stop or a new learning rate. CallbackDecision lists
+// the requests.
 //
 // Only one process of the job has a CallbackHost. In synchronous training, the training loop sends
-// each decision to all replicas, which apply it. In a parameter-server job, the chief applies it. A
-// request has no effect before the decision is applied.
+// each decision to all replicas, which apply it. In a parameter-server job, the chief applies the
+// decision. A request has no effect before the decision is applied.
 #pragma once
 
 #include <functional>
@@ -26,7 +26,7 @@ struct NamedCallback {
   std::shared_ptr<Callback> callback;
 };
 
-// Convert a decision to a text that DecisionFromText reads, and back.
+// ToText converts a decision to text, and DecisionFromText parses this text.
 std::string ToText(const CallbackDecision& decision);
 absl::StatusOr<CallbackDecision> DecisionFromText(const std::string& text);
 
@@ -35,13 +35,13 @@ struct CallbackHostOptions {
   // The learning rate that an optimizer has without callbacks.
   struct Rate {
     std::string optimizer;
-    Json learning_rate;  // The job's rate if the job has one. Otherwise the program's.
+    Json learning_rate;  // The job's rate if the job has one, else the program's rate.
   };
   std::vector<Rate> rates;
   std::vector<Observer*> observers;
   std::string model_dir;  // Empty if the run writes nothing.
-  // Returns OK as long as this process owns model_dir. Otherwise returns the error with which a
-  // hook that writes must fail. May be null.
+  // Returns OK as long as this process owns model_dir. Otherwise returns an error, and hooks that
+  // write fail with this error. May be null.
   std::function<absl::Status()> may_write;
   int num_replicas = 1;
   // Returns the learning rate of `optimizer` for the next step. Not called for an optimizer whose
@@ -56,8 +56,8 @@ struct CallbackHostOptions {
 };
 
 // Removes outdated learning rates from `record`. A rate that a callback has set is outdated if the
-// job's own rate for the optimizer has changed since the callback set it. Returns one sentence for
-// the log for each removed rate.
+// job's own rate for the optimizer changed after the callback set the rate. Returns one sentence
+// for the log for each removed rate.
 std::vector<std::string> DropReplacedRates(const std::vector<CallbackHostOptions::Rate>& rates,
                                            checkpoint::CallbackRecord* record);
 
@@ -66,12 +66,12 @@ class CallbackHost : private CallbackContext {
  public:
   explicit CallbackHost(CallbackHostOptions options) : options_(std::move(options)) {}
 
-  // Starts with `record`, and restores the callbacks' states from it. `begun` must be true if the
-  // run continues after a completed step. In that case, logs a line for each callback that has no
-  // state in `record` and therefore starts over.
+  // Starts with `record`, and restores the callbacks' states from `record`. `begun` must be true if
+  // the run continues after a completed step. In that case, logs a line for each callback that has
+  // no state in `record` and therefore starts over.
   void Begin(const checkpoint::CallbackRecord& record, bool begun);
-  // Calls `hook` of all callbacks. Throws StatusError. If a callback throws an exception, the error
-  // is a ProgramError with the callback's name.
+  // Calls `hook` of all callbacks. Throws StatusError on failure. If a callback throws an
+  // exception, the error is a ProgramError with the callback's name.
   void Fire(Hook hook, CallbackMoment moment);
   // Sets `decision` to all requests since the previous call of TakeDecision, and returns true. The
   // decision also has the current states of the callbacks. Returns false if there is no request and

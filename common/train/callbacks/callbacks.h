@@ -1,4 +1,4 @@
-// Makes the list of a run's callbacks: those of the program and those of the job's "callbacks".
+// Makes the list of a run's callbacks: the callbacks of the program and of the job's "callbacks".
 #pragma once
 
 #include <functional>
@@ -11,9 +11,9 @@
 
 namespace muster {
 
-// A callback that the program registers in build(). There are two kinds. If `callback` is set, the
-// callback is part of every run. Otherwise, the callback is part of each run whose job names the
-// callback. `make` then makes the callback from the keys of the job's entry.
+// A callback that the program registers in build(). If `callback` is set, every run has this
+// callback. If `callback` is null, a run has the callback only if its job lists `name` under
+// "callbacks". `make` then makes the callback from the keys of the job's entry.
 struct RegisteredCallback {
   std::string name;
   std::shared_ptr<Callback> callback;
@@ -25,14 +25,14 @@ struct CallbackList {
   std::vector<NamedCallback> callbacks;
   // Set if a callback keeps a moving average of the weights.
   std::optional<AverageOptions> average;
-  // True if a callback may make requests in the hooks of steps. The replicas (copies of the model,
-  // one on each device) then communicate in every step.
+  // True if a callback may make requests in its hooks step_begin and step_end. The replicas (copies
+  // of the model, one on each device) then communicate in every step.
   bool decides_in_steps = false;
 };
 
-// Makes the callbacks of a run. `listed` is the job's "callbacks". The program's callbacks come
-// first, except those that `listed` names. All others follow in the order of `listed`. Returns a
-// ConfigurationError that says where a wrong entry is in the job file.
+// Makes the callbacks of a run. `listed` is the job's "callbacks". First come the program's
+// callbacks that `listed` does not name. Then follow the callbacks in `listed`, in the same order.
+// For a wrong entry, returns a ConfigurationError that says where the entry is in the job file.
 absl::StatusOr<CallbackList> MakeCallbacks(const Json& listed,
                                            const std::vector<RegisteredCallback>& registered,
                                            const CallbackFacts& facts);

@@ -13,17 +13,17 @@ namespace muster {
 class Monitor {
  public:
   // Reads the keys "monitor" and "mode" of a callback's entry in the job file. The default of
-  // "monitor" is val_loss, or loss if the run has no validation. If `min_delta` has a value, reads
-  // the key "min_delta" too, with `min_delta` as its default. `place` says where the entry is, for
-  // errors.
+  // "monitor" is val_loss, or loss if the run has no validation. If the argument `min_delta` is
+  // set, also reads the key "min_delta", and uses the argument as its default. `place` says where
+  // the entry is, for errors.
   static absl::StatusOr<Monitor> Read(const std::string& place, JsonObject& keys,
                                       const CallbackFacts& facts,
                                       std::optional<double> min_delta = std::nullopt);
 
   const std::string& name() const { return name_; }
-  // Returns the monitored metric of the epoch. Returns nullopt if the epoch does not have that
-  // metric. In the first such call, logs a warning with the metrics that the epoch has. `callback`
-  // is the name of the callback, for the warning.
+  // Returns the monitored metric of the epoch. Returns nullopt if the epoch does not have this
+  // metric. The first call that returns nullopt logs a warning, which lists the epoch's metrics.
+  // `callback` is the name of the callback, for the warning.
   std::optional<double> Value(const CallbackContext& context, const char* callback);
   // Returns true if `value` is better than `reference` by more than min_delta. Returns true if
   // `reference` is absent. Compares in float32, as Keras does.

@@ -16,8 +16,8 @@ namespace muster {
 // bags in the element. Autograd computes gradients for the looked-up rows and for the weights of
 // the bags. Throws StatusError.
 //
-// Calls `lookup` once, with the keys of all bags. `lookup` returns, for each element of its
-// argument, the rows of the keys: a tensor [keys, width] on the replica's device.
+// Calls `lookup` once, with the keys of all bags. For each element of its argument, `lookup`
+// returns the rows of the element's keys: a tensor [keys, width] on the replica's device.
 std::vector<at::Tensor> LookupBags(
     const Replica& replica, const std::vector<TableBags>& bags,
     const std::function<std::vector<at::Tensor>(const std::vector<TableKeys>&)>& lookup);

@@ -9,10 +9,10 @@
 //              "<table>.step"      int64, the number of updates so far
 //
 // A slot is a value that the optimizer keeps for each row, such as a momentum. Saved rows are
-// float32, whatever their type in memory. A run may therefore resume with another type. Eviction
-// columns record when a row was created and updated, and how often it was updated. A table without
-// a limit on its rows has no eviction columns. If a table has a limit and the checkpoint lacks
-// these columns, a restore sets them to 0.
+// float32, even if rows have another type in memory. A run may therefore resume with another type.
+// Eviction columns record when a row was created and updated, and how often it was updated. A table
+// without a limit on its rows has no eviction columns. If a table has a limit and the checkpoint
+// lacks these columns, a restore sets them to 0.
 //
 // With parameter servers, each server saves these tensors in a file of its own, with unsorted rows.
 #pragma once
@@ -42,7 +42,7 @@ class TableTransfer {
   bool moves() const { return moves_; }
   // Sends the rows, and calls LocalEmbeddings::set_step with `step`. Sets `*whole` to false before
   // rows of this process change, and to true when all rows have arrived. Calls `moment` after each
-  // broadcast of a piece of rows or of counts (see TransferOptions::moment). `moment` may be null.
+  // broadcast of rows or of update counts (see TransferOptions::moment). `moment` may be null.
   void Run(int64_t step, bool* whole, const std::function<void()>& moment);
 
  private:
@@ -50,9 +50,9 @@ class TableTransfer {
   collective::Communicator* const communicator_;
   const int owner_;
   bool moves_ = false, anybody_moves_ = false;
-  // The owner's table sizes, indexed by table: how many rows and updates a table has, and how many
-  // elements EmbeddingTable::Counted returns (two per key without a row: the key and its count of
-  // updates).
+  // The sizes of the owner's tables, indexed by table: the number of rows, the number of updates,
+  // and the number of elements in the result of EmbeddingTable::Counted. For each key without a
+  // row, this result has two elements: the key and its update count.
   std::vector<int64_t> sizes_, updates_, counted_;
 };
 
@@ -65,8 +65,8 @@ class TableSnapshot {
   ~TableSnapshot();
   const std::vector<checkpoint::TensorInfo>& model() const { return model_; }
   const std::vector<checkpoint::TensorInfo>& optimizer() const { return optimizer_; }
-  // Copies the bytes of each tensor to an address. model[i] is the address for the tensor
-  // model()[i], and optimizer[i] for optimizer()[i]. Uses LibTorch's intra-op threads.
+  // Copies the bytes of each tensor model()[i] to the address model[i], and the bytes of each
+  // tensor optimizer()[i] to the address optimizer[i]. Uses LibTorch's intra-op threads.
   void CopyOut(std::span<char* const> model, std::span<char* const> optimizer) const;
 
  private:
@@ -88,7 +88,7 @@ class TableRestore {
       const std::function<absl::Status(const std::string&)>& refuse);
   // Returns true if `tensor` belongs to one of the tables.
   bool Has(const checkpoint::Tensor& tensor) const;
-  // Restores the rows and slots. Slots get their initial values if Find was called without `slots`.
+  // Restores the rows and slots. If `slots` was false in Find, slots get their initial values.
   // `step` is the step of the snapshot (LocalEmbeddings::set_step). Does nothing if parameter
   // servers hold the tables.
   absl::Status Apply(int64_t step, Replica* replica) const;

@@ -18,8 +18,8 @@
 
 namespace muster {
 
-// Returns `keys` as a contiguous int64 tensor on the CPU. `call` names the program's call that
-// passed the keys, for errors.
+// Returns `keys` as a contiguous int64 tensor on the CPU. `call` is the name of the program's call
+// that passed `keys`, for error messages.
 at::Tensor HostKeys(const Replica& replica, EmbeddingHandle table, const at::Tensor& keys,
                     const char* call);
 // Returns the keys in the result of HostKeys.
@@ -33,9 +33,9 @@ inline std::span<const uint64_t> KeysIn(const at::Tensor& host) {
 class LookedUpRows {
  public:
   explicit LookedUpRows(Replica* replica);
-  // Returns one tensor for each element of `wanted`: the rows of its keys, on the replica's device.
-  // The shape is that of the keys, followed by the width. Let t be the table of wanted[i].
-  // (*numbers)[i][j] becomes the position of the j-th key of wanted[i] in keys(t).
+  // For each wanted[i], returns a tensor with the rows of its keys, on the replica's device. Its
+  // shape is the shape of the keys tensor, followed by the table's width. Sets (*numbers)[i][j] to
+  // the position of the j-th key of wanted[i] in keys(t), where t is the table of wanted[i].
   std::vector<at::Tensor> Lookup(const std::vector<TableKeys>& wanted,
                                  std::vector<std::vector<uint32_t>>* numbers);
   // Returns the distinct keys that were looked up, in the order of their first occurrence.
@@ -48,7 +48,7 @@ class LookedUpRows {
     std::vector<float> rows;  // [index.keys()][width]
   };
   // Reads the rows of keys that are not in the cache. known[t] is the number of keys of table t
-  // that are in the cache.
+  // whose rows are in the cache.
   void Read(const std::vector<size_t>& known);
   Replica* const replica_;
   std::vector<Table> tables_;

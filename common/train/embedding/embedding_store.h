@@ -1,7 +1,7 @@
 // The interface through which a training step reads and updates rows of embedding tables. The rows
 // are in this process (LocalEmbeddings) or on parameter servers (ParameterExchange). A step reads
-// rows while it computes, and updates them once, at its end. A replica is one device's copy of the
-// model, with its own thread. This code does not need LibTorch.
+// rows while it computes, and updates them once, at the end of the step. A replica is one device's
+// copy of the model, with its own thread. This code does not need LibTorch.
 #pragma once
 
 #include <cstdint>
@@ -66,7 +66,7 @@ class LocalEmbeddings : public EmbeddingStore {
   // Returns a 64-bit digest of all rows, for comparing replicas. The order of the rows does not
   // matter.
   uint64_t Digest() const;
-  // Returns a random number that identifies this object among those of all processes.
+  // Returns a random number that identifies this object among the LocalEmbeddings of all processes.
   uint64_t identity() const { return identity_; }
 
  private:

@@ -1,5 +1,5 @@
 // Computes the options of the program's embedding tables. The job file's "embeddings" and
-// "optimizer" override what the program declares. Internal to common/train.
+// "optimizer" override the options that the program declares. Internal to common/train.
 #pragma once
 
 #include <string>

@@ -31,13 +31,13 @@ class TableRows {
                                         const push_pull::EmbeddingTable::Options& options,
                                         bool slots);
 
-  // Returns the number of updates of the table. 0 if Find was called without slots.
+  // Returns the number of updates of the table. Returns 0 if `slots` was false in Find.
   int64_t updates() const { return updates_; }
   // Returns the names of the tensors that belong to the table.
   const std::vector<std::string>& names() const { return names_; }
   // Calls `take` with blocks of rows. A block is [keys][row elements], and each row includes its
-  // slots, as EmbeddingTable::Restore expects. Returns the first error of `take`, without further
-  // calls.
+  // slots, as EmbeddingTable::Restore expects. If `take` returns an error, stops and returns this
+  // error.
   using Take =
       std::function<absl::Status(std::span<const uint64_t> keys, std::span<const float> rows)>;
   absl::Status ForEach(const Take& take) const;
@@ -48,8 +48,8 @@ class TableRows {
     std::shared_ptr<const checkpoint::RowSource> source;
     int64_t rows = 0;
     size_t keys = 0;  // Index of the tensor "<table>.keys" in the source.
-    // Indexed by column: the index of its tensor in the source. -1 for a column with initial
-    // values.
+    // Indexed by column: the index of the column's tensor in the source. -1 for a column with
+    // initial values.
     std::vector<int> columns;
   };
   absl::Status AddSource(const std::shared_ptr<const checkpoint::RowSource>& source,

@@ -1,11 +1,11 @@
-// Parameter servers hold the parameters and floating-point buffers of a worker. For each of these
-// variables, DenseVariables has the position in the client's memory (push_pull/client.h) and the
-// state in the current step. No step may change a buffer that the program declares kSame
-// (BufferMode). A chunk is a range of a server's memory that belongs to one optimizer. A parameter
-// `chunk` is an index into the chunks of all servers.
+// Parameter servers hold the variables of a worker: its parameters and floating-point buffers. For
+// each variable, DenseVariables has the position in the client's memory (push_pull/client.h) and
+// the state in the current step. No step may change a buffer that the program declares kSame
+// (BufferMode). A chunk is a range of a server's memory that belongs to one optimizer. A function
+// argument `chunk` is an index into the chunks of all servers.
 //
 // ParameterExchange owns the object. Used by the replica's thread. Autograd may deliver gradients
-// in a thread of its own, while the replica's thread waits. Others use only ChangedSameBuffer.
+// in its own thread, while the replica's thread waits. Other folders use only ChangedSameBuffer.
 #pragma once
 
 #include <map>
@@ -33,26 +33,26 @@ class DenseVariables {
   // Sets the client, which may be null. Sets the client's memory for gradients to 0.
   void UseClient(push_pull::PushPullClient* client);
   // Copies received values to the device. On a CPU replica, tells autograd that the tensors have
-  // changed. Includes the variables without an optimizer if `rest` is true.
+  // changed. If `rest` is true, also copies the variables without an optimizer.
   void CopyToDevice(bool rest);
   // Keeps the values of the kSame buffers.
   void KeepSameBuffers();
-  // Returns a ProgramError if a kSame buffer differs from the value that was kept last.
+  // Returns a ProgramError if a kSame buffer differs from its value at the last KeepSameBuffers.
   absl::Status CheckSameBuffers() const;
 
   void BeginStep();
-  // Sends a request for one chunk. `what` says whether the request has a gradient, a difference or
-  // nothing. The answer has the new values of the chunk. For a request with nothing (a pull), the
-  // answer has values only if they changed since the last pull. REQUIRES: a push has begun.
+  // Sends a request for one chunk. As `what` says, the request has a gradient, a difference or
+  // nothing (a pull). The response has the new values of the chunk. The response to a pull has
+  // values only if they have changed since the last pull. REQUIRES: a push has begun.
   void Launch(int chunk, What what);
-  // For each buffer, writes the change during this step to the client's memory, unless `weight` is
-  // 0. Returns the arguments of the last launches of the step. These are pushes of the changed
-  // buffers, pulls of the unchanged buffers, and pulls of those optimizer chunks that were not
-  // launched in this step.
+  // For each buffer, writes the change during this step to the client's memory. If `weight` is 0,
+  // writes zeros. Returns the arguments for the last calls of Launch in the step: pushes of the
+  // changed buffers, pulls of the unchanged buffers, and pulls of the optimizers' chunks that were
+  // not launched in this step.
   std::vector<std::pair<int, What>> WriteDifferences(double weight);
-  // Adds the names of variables to `names`. `chunks` has the refused chunks as (server, index).
-  // Adds each variable in these chunks whose gradient is not finite. Also adds each table with a
-  // refused chunk. Called while the gradients are still in the memory from which they were pushed.
+  // `chunks` has the chunks that servers refused, as pairs (server, index). Adds to `names` the
+  // tables in these chunks, and the other variables in these chunks whose pushed values are not
+  // finite. Called while the pushed values are still in the client's memory.
   void AddNotFinite(const std::set<std::pair<int, int>>& chunks,
                     std::set<std::string>* names) const;
 
@@ -64,13 +64,13 @@ class DenseVariables {
   const std::vector<int>& variables(int optimizer) const { return variable_of_[optimizer]; }
   void BeginReduction(int optimizer);
   void BeginBackward(int optimizer);  // Begins a micro-batch.
-  // Copies `gradient` to the client's memory. If `add` is true, adds it to the values there.
+  // Copies `gradient` to the client's memory, or adds it to the values there if `add` is true.
   void Write(int variable, const at::Tensor& gradient, bool add);
-  // Notes that the variable has its gradient in this micro-batch. Returns the chunks that now have
-  // all their gradients.
+  // Records that the variable has its gradient in this micro-batch. Returns the chunks whose
+  // gradients are now all complete.
   std::vector<int> Complete(int variable);
-  // Sets the client's memory of variables without a gradient to 0. Returns the chunks with a
-  // gradient that are not launched yet.
+  // Sets the client's memory of variables without a gradient to 0. Returns the chunks that have a
+  // gradient and are not launched yet.
   std::vector<int> CompleteAll(int optimizer);
   // Returns true if the variable has a gradient in this reduction.
   bool used(int variable) const { return variables_[variable].used; }
@@ -82,7 +82,7 @@ class DenseVariables {
  private:
   // A part of a variable. A server holds each part in one piece of memory.
   struct PartMemory {
-    // The range of the variable's first dimension. A 0-dimensional variable has one row.
+    // The range of rows in the variable's first dimension. A 0-dimensional variable has one row.
     int64_t first_row = 0, rows = 0;
     int64_t begin = 0;        // Index of the first element in the variable's memory.
     std::span<float> memory;  // The client's memory for the gradient of this part.
@@ -116,8 +116,8 @@ class DenseVariables {
     bool buffers = false;        // True if a variable of the chunk is a buffer.
   };
 
-  // The constructor calls AddChunks, AddVariables, MarkBuffers, FindParameters and AddPart.
-  // Returns the indices into chunks_ of each server's chunks, indexed by server.
+  // The constructor calls the functions from AddChunks to AddPart. AddChunks returns, for each
+  // server, the indices into chunks_ of the server's chunks.
   std::vector<std::vector<int>> AddChunks();
   // Maps the address of a variable's first element to an index into variables_.
   using VariablesByMemory = std::map<const void*, int>;
@@ -129,8 +129,8 @@ class DenseVariables {
   // Adds a part to its variable, and the variable to the chunks that overlap the part. `of_server`
   // has the indices of the chunks on the part's server.
   void AddPart(const push_pull::VariablePart& part, const std::vector<int>& of_server);
-  // Writes the value before the step minus the current value to the client's memory. The servers
-  // subtract this difference. Returns false if the buffer is unchanged or `weight` is 0.
+  // Writes (value before the step) - (current value) to the client's memory. The servers subtract
+  // this difference. Returns false if the buffer is unchanged or `weight` is 0.
   bool WriteDifference(double weight, Variable* variable);
 
   const ServedVariables& served_;

@@ -47,7 +47,7 @@ namespace muster {
 
 class ParameterExchange : public EmbeddingStore {
  public:
-  // `served` has the variables (VariablesToServe), and `layout` says which server has which part.
+  // `served` has the variables (VariablesToServe). `layout` assigns parts of variables to servers.
   static absl::StatusOr<std::unique_ptr<ParameterExchange>> Make(const Replica& replica,
                                                                  const Job& job,
                                                                  ServedVariables served,
@@ -56,14 +56,14 @@ class ParameterExchange : public EmbeddingStore {
   const std::vector<push_pull::VariableSpec>& variables() const { return served_.specs; }
   const push_pull::Layout& layout() const { return layout_; }
   // Returns the host memory that receives pulled variables, for ClientOptions::parameters. On a CPU
-  // replica, it is the memory of the replica's own tensors.
+  // replica, this is the memory of the replica's own tensors.
   std::vector<std::vector<std::span<float>>> parameters() const { return dense_.HostMemory(); }
-  // Sets the client that sends and receives. It must stay valid until the next call of UseClient.
-  // `client` may be null. Rows that an earlier client has prefetched become invalid. Called between
+  // Sets the client, which must stay valid until the next call of UseClient. `client` may
+  // be null. Rows that an earlier client has prefetched become invalid. Called between
   // steps.
   void UseClient(push_pull::PushPullClient* client);
   // Sets a function that is called with `true` before each wait for servers, and with `false` after
-  // it.
+  // the wait.
   void set_on_wait(std::function<void(bool)> on_wait) { on_wait_ = std::move(on_wait); }
   // Returns one gradient sink for each optimizer, as the argument of Replica::Attach. This object
   // must outlive the sinks.
@@ -94,21 +94,21 @@ class ParameterExchange : public EmbeddingStore {
 
   // Returns the sequence number of the last push.
   uint64_t sequence() const { return sequence_; }
-  // Returns the time at which the current step began its first push. If the current step has not
-  // pushed, returns that time of the newest step with a push. All current parameters of this
-  // replica were received after that time.
+  // Returns the time at which the newest step with a push began its first push. This may be the
+  // current step or an earlier step. All current parameters of this replica were received after
+  // this time.
   MonotonicTime push_began() const { return push_began_; }
   // Returns the combined outcome of all pushes since BeginStep, such as their staleness.
   const push_pull::PushPullClient::Outcome& outcome() const { return outcome_; }
   // Returns the names of the variables that servers have refused to update since BeginStep. A
-  // server refuses a gradient, or the change of a buffer, that is not finite.
+  // server refuses gradients and buffer changes that are not finite.
   const std::set<std::string>& not_finite() const { return not_finite_; }
 
   // ---- Called by the sinks of MakeSinks
 
   // Sets the learning rate of the program's optimizer number `optimizer` for the next push.
   void SetLearningRate(int optimizer, double rate);
-  // Begins a push if none is open. Sends a request for one chunk in this push.
+  // Begins a push if no push is open. Sends a request for one chunk in the open push.
   void Launch(int chunk, DenseVariables::What what = DenseVariables::What::kGradient);
   // Pushes the changed buffers. Pulls the unchanged buffers, and the chunks of optimizers that this
   // step has not pushed.
@@ -125,7 +125,7 @@ class ParameterExchange : public EmbeddingStore {
         dense_(replica, served_, layout_),
         rows_(served_, layout_),
         learning_rates_(served_.optimizers.size(), 1.0) {}
-  // Begins a push, if none is open.
+  // Begins a push if no push is open.
   void Open();
   // Returns the result of `call`, and calls on_wait_ before and after it.
   template <typename Call>
@@ -151,7 +151,7 @@ class ParameterExchange : public EmbeddingStore {
   bool rest_done_ = false;  // True if this step has pushed the changed buffers.
   absl::Status refused_;    // The error if this step changed a kSame buffer.
   uint64_t sequence_ = 0;
-  int64_t pushes_ = 0;  // Pushes of this step.
+  int64_t pushes_ = 0;  // Number of pushes in this step.
   MonotonicTime push_began_;
   push_pull::PushPullClient::Outcome outcome_;
   std::set<std::string> not_finite_;

@@ -23,15 +23,15 @@ struct PrefetchedTable {
   // Indexed by the number of a key: the chunk that has the key's row. Chunks are numbered as in
   // RowSpread.
   std::vector<uint32_t> chunk;
-  // The first fetch has all keys. Each later fetch follows a push of this worker, and has those
-  // prefetched keys that were pushed. Empty if prefetch() named no keys.
+  // The first fetch has all keys. Each later fetch follows a push of this worker, and has the
+  // prefetched keys that this push updated. Empty if prefetch() named no keys.
   std::vector<std::shared_ptr<push_pull::RowFetch>> fetches;
 
   // Adds a fetch of `keys`. The rows of `fetch` are in the order of `spread`. REQUIRES: `index` has
   // all `keys`.
   void Add(std::span<const uint64_t> keys, const push_pull::RowSpread& spread, int64_t width,
            std::shared_ptr<push_pull::RowFetch> fetch);
-  // Returns those of `keys` that this table has.
+  // Returns the elements of `keys` that this table has.
   std::vector<uint64_t> Known(std::span<const uint64_t> keys) const;
   // Copies rows to `rows`, in the shape [keys][width]. If this table has the row of keys[i], copies
   // the row to position i of `rows`. Otherwise, appends i to `missing`. For each row from the first

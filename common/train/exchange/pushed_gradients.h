@@ -25,8 +25,8 @@ class PushedGradients final : public GradientSink {
   void OnGradient(int index) override;
   void EndBackward() override;
   void Scale(double factor) override;
-  // If `control` is defined, this is the last push of the step. The changed buffers are then pushed
-  // too.
+  // If `control` is defined, this is the last push of the step. This push includes the changed
+  // buffers.
   void LaunchAll(const at::Tensor& control) override;
   // Blocks until the new parameters have arrived. If several optimizers share one push, the first
   // Finish waits for the whole push.
@@ -47,8 +47,8 @@ class PushedGradients final : public GradientSink {
   DenseVariables* const dense_;
   const int optimizer_;
   const ClipOptions clip_;
-  // True if all gradients must be complete before the first is sent. This is the case if the job
-  // clips gradients, and in float16, where all gradients are checked first.
+  // True if all gradients must be complete before the first gradient is sent. This is the case if
+  // the job clips gradients, or if the run is in float16.
   const bool whole_;
   const std::vector<at::Tensor> parameters_;
   const std::vector<int> variables_;   // Indexed by parameter, as in DenseVariables::variables.

@@ -1,9 +1,9 @@
-// Exchanges the rows of embedding tables, and their gradients, with parameter servers. Rows are
-// pulled when a step looks them up. Their gradients are pushed separately, at the end of the step.
+// Exchanges embedding rows and their gradients with parameter servers. Rows are pulled when a step
+// looks them up. Their gradients are pushed at the end of the step, in a separate push.
 //
-// A program can name keys of the next batch in its prefetch(). Their rows are then pulled during
-// the current step. If this worker pushes a gradient of such a row after that pull, the worker
-// pulls the row again. A step therefore sees all earlier pushes of this worker.
+// A program can name keys of the next batch in its prefetch(). The rows of these keys are then
+// pulled during the current step. If this worker pushes a gradient of such a row after that pull,
+// the worker pulls the row again. A step therefore sees all earlier pushes of this worker.
 //
 // A ParameterExchange owns this object. parameter_exchange.h documents steps and pushes. Used by
 // the replica's thread, with one exception: the thread that loads batches calls Prefetch. Internal
@@ -31,20 +31,20 @@ class RowExchange {
  public:
   RowExchange(const ServedVariables& served, const push_pull::Layout& layout);
 
-  // parameter_exchange.h documents UseClient, Prefetch, BeginStep and Pull under the same names.
-  // FinishStep ends a step.
+  // FinishStep ends a step. For the other functions up to Pull, see the functions of the same names
+  // in parameter_exchange.h.
   void UseClient(push_pull::PushPullClient* client);
   absl::StatusOr<std::shared_ptr<PrefetchedRows>> Prefetch(Replica* replica,
                                                            const data::Batch& batch);
   void BeginStep(std::shared_ptr<PrefetchedRows> rows);
   void FinishStep() { prefetched_.reset(); }
   absl::Status Pull(std::span<const RowRead> reads);
-  // For each table, sets the element of `learning_rates` of the table's optimizer to
-  // RowGradients::learning_rate. `learning_rates` is indexed by the servers' optimizer. Then calls
-  // `open`, which begins the push, and starts to send the gradients. No prefetch can be sent
-  // between the call of `open` and the start of sending. Afterwards fetches pushed rows again if
-  // they were prefetched for later batches. If there are no gradients, does nothing and returns
-  // false.
+  // Pushes the gradients of `tables`. If there are no gradients, does nothing and
+  // returns false. First writes RowGradients::learning_rate of each table to
+  // `learning_rates`, which is indexed by the servers' optimizer. Then calls `open`,
+  // which begins the push, and starts to send. Between `open` and the start of sending,
+  // no prefetch is sent. Last, fetches pushed rows again if they were prefetched for
+  // later batches.
   bool Push(std::span<const RowGradients> tables, std::span<double> learning_rates,
             const std::function<void()>& open);
 
@@ -54,10 +54,10 @@ class RowExchange {
     int optimizer = 0;             // Index of the servers' optimizer.
     std::vector<int> first_chunk;  // Indexed by server: the index of the table's first chunk there.
     int64_t width = 0;
-    // Indexed by the table's chunk, as in RowSpread. A pull of rows returns how many updates other
-    // workers have made to the chunk (RowPull::others). `others` holds, for each chunk, the
-    // smallest of these numbers among the pulls that this step uses. nullopt if the step uses no
-    // pull of the chunk.
+    // Indexed by the table's chunks, as numbered in RowSpread. A pull of rows returns how many
+    // updates other workers have made to the chunk (RowPull::others). `others` holds, for each
+    // chunk, the smallest of these numbers among the pulls that this step uses. nullopt if the step
+    // uses no pull of the chunk.
     std::vector<std::optional<int64_t>> others;
     int servers() const { return static_cast<int>(first_chunk.size()); }
   };
@@ -66,7 +66,7 @@ class RowExchange {
                                                         push_pull::RowSpread* spread);
   static void NoteOthers(const push_pull::RowFetch& fetch, const std::vector<bool>* used,
                          Table* table);
-  // The functions of row pulls. row_exchange.cc documents them.
+  // Functions for row pulls. row_exchange.cc documents them.
   struct Asked;
   void Ask(const RowRead& read, std::span<const size_t> places, std::vector<Asked>* all);
   void FetchAsked(const std::vector<Asked>& all, size_t known);

@@ -1,5 +1,5 @@
-// Counts the damaged examples that a job leaves out of its batches. A damaged example is one that
-// cannot be read. A job leaves such examples out if its data option on_error is "skip". Each
+// Counts the damaged examples that a job leaves out of its batches. A damaged example is an example
+// that cannot be read. A job leaves such examples out if its data option on_error is "skip". Each
 // replica (one device's copy of the model, with its own thread) has one DamagedExamples for each
 // dataset.
 //
@@ -31,7 +31,7 @@ inline constexpr int kMaxNamedExamples = 20;
 // epoch reads it. At most kMaxNamedExamples of each dataset are logged. Thread-safe.
 class DamageLog {
  public:
-  // Logs those errors in `damaged` that this object has not logged yet. `data` is the name of the
+  // Logs the errors in `damaged` that this object has not logged yet. `data` is the name of the
   // dataset. Returns the number of logged errors.
   int Warn(const std::string& data, const std::vector<std::string>& damaged);
 
@@ -55,7 +55,7 @@ class DamagedExamples {
   struct Report {
     int64_t count = 0;  // Damaged examples of all replicas.
     // Error texts that no earlier report of this object has. With several replicas, a report has at
-    // most one text from each replica. Later epochs report the others.
+    // most one text from each replica. The reports of later epochs have the other texts.
     std::vector<std::string> names;
     void Add(const Report& other) {
       count += other.count;

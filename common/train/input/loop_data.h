@@ -2,9 +2,9 @@
 // datasets. A replica is one device's copy of the model, with its own thread. A generation is a
 // period of training with fixed members.
 //
-// A named dataset is one that the program declares besides its train, validation and test splits.
-// The size of a dataset may be unknown. Such a dataset is a stream, which the replicas read in
-// order.
+// A named dataset is a dataset that the program declares besides its train, validation and test
+// splits. The size of a dataset may be unknown. Such a dataset is a stream, which the replicas read
+// in order.
 #pragma once
 
 #include <functional>
@@ -33,7 +33,7 @@ class TaskMeter;
 class SharedPipelines {
  public:
   using Make = std::function<std::unique_ptr<data::Pipeline>()>;
-  // Returns the pipeline called `name`. Makes it with `make` in the first call for the name.
+  // Returns the pipeline `name`. The first call for a name makes the pipeline with `make`.
   std::shared_ptr<data::Pipeline> Get(const std::string& name, const Make& make);
 
  private:
@@ -98,8 +98,8 @@ struct FeedOptions {
   bool distributed = true;
 };
 
-// A batch for one replica, and a report on the damaged examples (damaged_examples.h) that were left
-// out of the batch, over all replicas.
+// A batch for one replica. `left_out` reports the damaged examples (damaged_examples.h) that all
+// replicas together left out of the batch.
 struct FedBatch : data::LoadedBatch {
   DamagedExamples::Report left_out;
   double wait_seconds = 0;  // How long this replica waited for its slice.
@@ -159,10 +159,10 @@ class NamedFeed {
 data::Sampler TrainSampler(const Job& job, const Replica& replica, int64_t examples,
                            int64_t global_batch_size);
 // Returns true if the short last batch of an epoch is left out. The job's drop_remainder overrides
-// the program's.
+// the program's drop_remainder.
 bool DropsRemainder(const Job& job, const Replica& replica);
-// Returns the number of steps in an epoch. Returns 0 if the job does not set it and `examples` is
-// -1 (unknown).
+// Returns the number of steps in an epoch. Returns 0 if `examples` is -1 (unknown) and the job does
+// not set steps_per_epoch.
 int64_t StepsPerEpoch(const Job& job, const Replica& replica, int64_t examples,
                       int64_t global_batch_size);
 // Returns the number of steps of the job, or 0 if unknown. A job that sets neither `epochs` nor

@@ -4,8 +4,8 @@
 // the loop have files of their own (loop_*.h).
 //
 // A generation is a period of training with fixed members. It ends when a member is lost or joins.
-// Every replica of a generation runs this loop. All replicas take the same decisions, because they
-// decide on numbers that are reduced over all replicas.
+// Every replica of a generation runs this loop. All replicas take the same decisions, because each
+// decision depends only on numbers that are reduced over all replicas.
 #pragma once
 
 #include <map>
@@ -59,14 +59,14 @@ class LoopImpl final : public LoopBackend {
 
  private:
   // Receives the state with which the generation starts. The owner (LoopContext::owner_replica)
-  // sends it.
+  // sends this state.
   void TakeOverState();
-  // Returns the status Preempted of a requested stop. Its message names the newest completed step.
+  // Returns the status Preempted for a requested stop. The message names the newest completed step.
   absl::Status Stopped() const;
   // Ends training if the program's run() returned before the end of the job.
   void EndRun();
-  // Updates the LoopState after a completed step. Reports the step, and saves the state if the sink
-  // wants it.
+  // Updates the LoopState after a completed step. Reports the step, and saves the state if the
+  // checkpoint sink wants it.
   void Commit(const StepResult& result);
   // Reports the end of an epoch, or the end of training in the middle of an epoch. Marks the passes
   // that are due.
@@ -74,7 +74,7 @@ class LoopImpl final : public LoopBackend {
   // Saves the state if the checkpoint sink wants it (SaveIfWanted). Called by all replicas. The
   // arguments are fields of SaveRequest.
   void Save(bool again = true, bool best = false);
-  // Makes the validation and test passes that are due. Makes none if a stop was requested.
+  // Makes the validation and test passes that are due. Makes no pass if a stop was requested.
   void RunDuePasses();
   // Makes one pass and returns its metrics. Returns nullopt if a stop was requested.
   std::optional<std::map<std::string, double>> Pass(Split split);
@@ -84,8 +84,8 @@ class LoopImpl final : public LoopBackend {
   // Calls the hooks for the end of a step. If a hook requests the end of training in the middle of
   // an epoch, ends the epoch.
   void AfterStep();
-  // Calls the hooks that are due before the next step: those for the end of an epoch and for the
-  // end of training.
+  // Calls the hooks that are due before the next step: the hooks for the end of the last step, of
+  // its epoch and of training.
   void Settle();
   // Saves the final state of a run with callbacks. Does nothing if training has not ended, or if a
   // hook or pass at the end of training is still due.
@@ -107,7 +107,7 @@ class LoopImpl final : public LoopBackend {
   bool stop_ = false;  // True if all replicas must stop on request.
   // True once the program calls Fit, which makes passes at the ends of epochs.
   bool fitting_ = false;
-  bool end_saved_ = false;  // True if SaveEnd of this object has saved.
+  bool end_saved_ = false;  // True after SaveEnd has called Save.
 };
 
 }  // namespace muster

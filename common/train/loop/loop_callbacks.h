@@ -10,10 +10,10 @@
 // again once its requests have reached the replicas.
 //
 // All replicas of the generation make the same calls in the same order, each in its own thread. The
-// methods that call hooks do nothing in a run without callbacks. They communicate with the other
-// replicas, except:
+// methods that call hooks do nothing in a run without callbacks. In a run with callbacks, they
+// communicate with the other replicas, except:
 // - BeginPass does not communicate.
-// - If no callback may make requests in the hooks of steps (CallbackList::decides_in_steps is
+// - If no callback may make requests in step_begin and step_end (CallbackList::decides_in_steps is
 //   false), EndStep does not communicate, and BeginStep communicates only before the first step of
 //   an epoch.
 //
@@ -47,13 +47,13 @@ class LoopCallbacks {
   bool stopping() const {
     return any() && state_.extras.callbacks && !state_.extras.callbacks->stop.empty();
   }
-  // Returns why a callback has requested the end of training. Empty if no callback has. REQUIRES:
-  // any().
+  // Returns the reason that a callback gave for ending training. Empty if no callback has requested
+  // the end. REQUIRES: any().
   const std::string& why_stopping() const { return record().stop; }
-  // Each returns true if some hooks are due and have not run yet. step_end_pending: the hooks of
-  // EndStep for the newest completed step. epoch_end_pending: the hooks of EndEpoch, once the epoch
-  // of this step has ended or training ends. train_end_pending: the hooks of EndTraining, once
-  // training has ended.
+  // Return true if hooks are due and have not run yet. step_end_pending covers the hooks of
+  // EndStep for the newest completed step. epoch_end_pending covers the hooks of EndEpoch if this
+  // step ends an epoch or training. train_end_pending covers the hooks of EndTraining if training
+  // has ended.
   bool step_end_pending() const { return any() && record().steps_ended < state_.steps; }
   bool epoch_end_pending() const;
   bool train_end_pending() const { return any() && loop_.IsFinished() && !record().ended; }
@@ -61,7 +61,7 @@ class LoopCallbacks {
   bool has_restored() const { return any() && record().weights_of > 0; }
   // Returns true if a callback has requested a save since the last call of TakeSaveRequest.
   bool save_requested() const { return save_requested_; }
-  // Returns save_requested(), and resets it to false.
+  // Returns the value of save_requested(), and then sets it to false.
   bool TakeSaveRequest();
 
   // ---- Calls of the loop
@@ -69,10 +69,10 @@ class LoopCallbacks {
   // Applies the callbacks' part of the state that this replica has received: callback states,
   // learning rates that callbacks have set, and kept weights (callbacks/kept_weights.h). Drops
   // outdated learning rates (DropReplacedRates). Drops the entries of callbacks and optimizers that
-  // the job no longer has. Called before all other methods. Afterwards, LoopState::extras.callbacks
-  // has a value exactly if any() is true.
+  // the job no longer has. Called before all other methods except any() and stopping(). After the
+  // call, LoopState::extras.callbacks has a value if and only if any() is true.
   void TakeOver();
-  // Calls the hooks for the beginning of training, unless the hooks for its end have run.
+  // Calls the hooks for the beginning of training, if the hooks for the end have not run yet.
   void Begin();
   // Calls the hooks for the beginning of the next step. Before the first step of an epoch, first
   // calls the hooks for the beginning of the epoch.

@@ -39,7 +39,7 @@ struct LoopContext {
   LocalExchange* exchange;  // Exchanges values among the replicas of this process.
   int num_replicas;         // Replicas in the generation.
   int first_replica;        // Index of this process's first replica in the generation.
-  // The index of the replica that has the newest state and sends it to all others.
+  // The index of the replica that has the newest state and sends this state to all others.
   int owner_replica;
   int world_size;          // Members of the generation.
   int local_replicas = 1;  // Replicas of this process.
@@ -48,8 +48,8 @@ struct LoopContext {
   SharedPipelines* pipelines = nullptr;  // The input pipelines of this process.
   int replicas_on_host = 1;              // Replicas of all members on this host.
   DamageLog* damage_log = nullptr;       // Logs damaged examples. Lives for the whole run.
-  // An estimate of the number of replicas in the whole cluster, including those of lost members.
-  // Equal in all members.
+  // An estimate of the number of replicas in the whole cluster, including the replicas of lost
+  // members. Equal in all members.
   int declared_replicas = 0;
   TaskMeter* meter = nullptr;  // Measures the steps. May be null.
 };
@@ -72,8 +72,8 @@ struct LoopReplica {
   // Returns true for the first replica of rank 0, the reporter. Only the reporter calls observers,
   // saves checkpoints and runs the hooks of callbacks.
   bool reporter() const { return first_local() && context.first_replica == 0; }
-  // Sets the phase (common/base/phase.h) that the heartbeats of this process report. Only the first
-  // replica of the process has an effect.
+  // Sets the phase (common/base/phase.h) that the heartbeats of this process report. Has an effect
+  // only if this replica is the first replica of the process.
   void Enter(Phase phase) const {
     if (first_local()) context.membership->SetPhase(phase, state.steps + 1);
   }

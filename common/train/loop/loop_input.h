@@ -3,8 +3,8 @@
 // joins. Each LoopInput belongs to one generation.
 //
 // A LoopInput has the current batch of the training data. A program may make several steps over one
-// batch. A LoopInput also reads the program's named datasets: those that it declares besides its
-// splits. After each step, a LoopInput stores the positions in all datasets in the LoopState.
+// batch. A LoopInput also reads the named datasets, which the program declares besides its splits.
+// After each step, a LoopInput stores the positions in all datasets in the LoopState.
 //
 // All replicas of the generation make the same calls, each in its own thread, because the replicas
 // communicate to load some batches (common/train/input/loop_data.h).
@@ -22,7 +22,7 @@ namespace muster {
 // Handles a restart with shorter epochs. A state may have been saved in the middle of a long epoch,
 // and the job's epochs may have become shorter before the restart. If the position in `state` is
 // beyond the end of its epoch, moves the position to the start of the next epoch and returns true.
-// The caller must then reset the sums over the former epoch.
+// The caller must then reset the sums over the epoch that was left.
 bool LeaveShorterEpoch(const TrainData& data, LoopState* state);
 
 class LoopInput {
@@ -30,11 +30,11 @@ class LoopInput {
   // Begins at the positions in the LoopState of `loop`. `loop` must outlive this object.
   explicit LoopInput(const LoopReplica& loop);
 
-  // Loads the next batch of the training data, over which the program makes `steps` steps. If a
-  // batch is loaded and no step over it was made, keeps that batch. If an earlier generation has
-  // made a part of the steps over the next batch, ignores `steps`, and the batch keeps its number
-  // of steps. Throws StatusError, for example if this generation has made only a part of the steps
-  // over the current batch.
+  // Loads the next batch of the training data. The program makes `steps` steps over the batch. If
+  // no step over the current batch was made, keeps the current batch. If an earlier generation has
+  // made some steps over the batch, ignores `steps`: the batch keeps its number of steps. Throws
+  // StatusError, for example if this generation has made some steps over the current batch, but not
+  // all.
   void Next(int64_t steps);
   // Sets `batch` to the next batch of a named dataset and returns true. After the last batch of a
   // pass, returns false once and leaves `batch` unchanged. Throws StatusError.

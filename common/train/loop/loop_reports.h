@@ -1,5 +1,5 @@
-// The reports of a training loop: about its start, steps, epochs and passes, with their durations.
-// A replica is one device's copy of the model, with its own thread and loop. In this header, "the
+// The reports of a training loop about its start, steps, epochs and passes, and their durations. A
+// replica is one device's copy of the model, with its own thread and loop. In this header, "the
 // last step" is the newest completed step.
 //
 // Only the reporter, the first replica of rank 0, calls the observers (common/train/membership.h).

@@ -18,8 +18,8 @@ class CopyAhead {
   // REQUIRES: Helps(device).
   explicit CopyAhead(at::Device device);
 
-  // Thread-safe. Starts the copies to the device, and replaces the batch's tensors with those on
-  // the device. Returns before the copies are complete.
+  // Thread-safe. Starts the copies to the device, and replaces the batch's tensors with the device
+  // tensors. Returns before the copies are complete.
   absl::Status Start(data::LoadedBatch* batch) const;
   // Makes the current stream of the calling thread wait for the copies. Does not block the thread.
   // Called once for each batch, by the thread that uses the batch.

@@ -8,8 +8,8 @@
 // trainable at the end of build() or at any later time. The sink of an optimizer receives the
 // gradients of a backward pass (gradients/gradient_sink.h).
 //
-// Used by the replica's thread. Autograd may call the hooks of EndBuild from its own device thread
-// during a backward pass.
+// Used by the replica's thread. During a backward pass, autograd may call the hooks of EndBuild
+// from its own device thread.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -32,7 +32,7 @@ struct NamedMetric;
 struct TrainedParameters {
   std::unique_ptr<Optimizer> rule;
   // Indexed by parameter of the rule. `parameter_names` has the first name of each parameter,
-  // "<model>.<parameter>". `aliases` has all its names, including the first. `groups` has its group
+  // "<model>.<parameter>". `aliases` has all names of each parameter, and `groups` its group
   // (AssignGroups).
   std::vector<std::string> parameter_names;
   std::vector<std::vector<std::string>> aliases;
@@ -62,7 +62,7 @@ struct NamedOptimizer : TrainedParameters {
   // is like `differentiated`, but for the sink that was in use before `gradients`.
   std::vector<bool> differentiated_before, idle_differentiated;
   std::unique_ptr<GradientSink> idle_gradients;
-  // The rule before the current step, if the step has replaced it (OptimizerSet::RetainRules).
+  // The rule that the current step has replaced, if any (OptimizerSet::RetainRules).
   std::optional<TrainedParameters> kept;
 };
 
@@ -76,32 +76,32 @@ class OptimizerSet {
   std::vector<NamedOptimizer>& optimizers() { return optimizers_; }
   const std::vector<NamedOptimizer>& optimizers() const { return optimizers_; }
 
-  // Replaces the rule of an optimizer by one that has slots for the candidates with a true value in
-  // `with_slots`. Slots that exist keep their values.
+  // Replaces the rule of an optimizer by a rule with slots for each candidate i for which
+  // with_slots[i] is true. Existing slots keep their values.
   absl::Status MakeRule(int optimizer, const std::vector<bool>& with_slots);
   // Records which parameters are frozen after build(), for ChangedFrozen. Adds an autograd hook to
-  // each candidate. The hook passes the candidate's gradient to a sink. Called once, when all rules
-  // are made.
+  // each candidate. The hook passes the candidate's gradient to a sink. Called once, after all
+  // rules are made.
   void EndBuild();
 
-  // Returns the flags below for each candidate of each optimizer.
+  // Trainable returns these flags for each candidate of each optimizer.
   static constexpr uint8_t kRequiresGrad = 1, kHasSlots = 2;
   std::vector<uint8_t> Trainable() const;
-  // Applies the flags of another replica, which begin at `trainable[*at]`. Moves `*at` behind them.
-  // New slots get the initial values of the rule. REQUIRES: no sink is attached.
+  // Applies the flags of another replica, which begin at `trainable[*at]`. Moves `*at` past these
+  // flags. New slots get the initial values of the rule. REQUIRES: no sink is attached.
   absl::Status SetTrainable(const std::vector<uint8_t>& trainable, size_t* at);
   // Returns the names "<model>.<parameter>" of all frozen candidates, sorted. Returns nullopt if
   // the frozen candidates are the same as after build().
   std::optional<std::vector<std::string>> ChangedFrozen() const;
 
-  // Adapts the rule and the sink of an optimizer to the program. They change if the program has
+  // Adapts the rule and the sink of an optimizer to the program. Both change if the program has
   // frozen or unfrozen parameters since the last reduction, or if more buffers are averaged than
-  // the sink has room for. Called by all replicas before the first backward pass of a reduction.
-  // The error names a parameter that is trainable on some replicas only, or that cannot be trained.
+  // the sink has room for. Called by all replicas before the first backward pass of a reduction. An
+  // error names a parameter that is trainable on some replicas only, or that cannot be trained.
   absl::Status FollowProgram(int optimizer);
   // RetainRules and PutBackRules let a step undo its rule changes. After RetainRules(true),
   // FollowProgram keeps each rule that it replaces, with the values of its slots. PutBackRules
-  // restores the kept rules. RetainRules(false) drops the kept rules, and later ones are not kept.
+  // restores the kept rules. RetainRules(false) drops the kept rules, and no more rules are kept.
   void RetainRules(bool keep);
   void PutBackRules();
 
@@ -115,8 +115,8 @@ class OptimizerSet {
   // Ends the generation. Destroys the sinks.
   void Detach();
 
-  // Sets how many elements of averaged buffers the last optimizer's sink must have room for. A step
-  // reduces these buffers and its other control data with its last gradients.
+  // Sets the number of elements of averaged buffers for which the last optimizer's sink must have
+  // room. A step reduces these buffers and its other control data together with its last gradients.
   void set_buffer_room(int64_t elements) { buffer_room_ = elements; }
   // Sets the optimizer that receives the gradients of the current backward pass. -1 if there is no
   // backward pass.
@@ -129,8 +129,8 @@ class OptimizerSet {
   void ChangeSink(int optimizer);
   // Returns the maximum number of floats of control data in the optimizer's sink.
   int64_t ControlCapacity(int optimizer) const;
-  // `now` has a true value for each trainable candidate. Returns an error if its values differ
-  // between replicas.
+  // now[i] is true if candidate i is trainable. Returns an error if `now` differs between
+  // replicas.
   absl::Status AgreeOnTrainable(const NamedOptimizer& optimizer, const std::vector<bool>& now);
 
   const Job& job_;

@@ -1,6 +1,6 @@
 // The parameters of a program's optimizers. Each tensor is one parameter. If a tensor has several
-// names (tied weights), its first name counts. The spec of an optimizer, the JSON of the job or
-// program, may divide its parameters into groups with options of their own.
+// names (tied weights), the first name is used. The spec of an optimizer (JSON from the job or
+// program) may divide the parameters into groups. Each group has its own options.
 #pragma once
 
 #include <cstdint>
@@ -29,16 +29,16 @@ ParameterCount CountParameters(const NamedModel& model);
 // A job can remove the program's groups with "groups": [].
 Json WithProgramGroups(const Json& of_job, const Json& of_program);
 
-// Makes NamedOptimizer::rule of all optimizers, for the candidates that require a gradient. Called
-// when all models are known. Returns a ConfigurationError for a wrong spec. A group that matches no
-// parameter is an error, and the error suggests similar names. A group that matches only parameters
-// of earlier groups is an error too.
+// Makes NamedOptimizer::rule of all optimizers, with slots for the candidates that require a
+// gradient. Called when all models are known. Returns a ConfigurationError for a wrong spec. A
+// group that matches no parameter is an error, and the error suggests similar names. A group that
+// matches only parameters of earlier groups is an error too.
 absl::Status MakeRules(Replica* replica);
 
 // Returns lines of text that describe the groups of all optimizers. An optimizer with groups has a
-// line for each group, and one for the parameters without a group. A line is "optimizer \"sgd\",
-// group 1 (*.bias: weight_decay=0): 4 parameters, 74 numbers". An optimizer without groups has no
-// line.
+// line for each group, and a line for the parameters without a group. An example is "optimizer
+// \"sgd\", group 1 (*.bias: weight_decay=0): 4 parameters, 74 numbers". An optimizer without groups
+// has no line.
 std::vector<std::string> DescribeGroups(const Replica& replica);
 
 }  // namespace muster

@@ -3,7 +3,7 @@
 // is lost or joins. The main thread makes the replicas of a process one by one, and uses them
 // between generations. During a generation, each replica has a thread of its own and is attached:
 // it has learning-rate schedules, and a GradientSink for each optimizer. With parameter servers,
-// the lease client's thread also calls Program::prefetch.
+// the thread that loads batches also calls Program::prefetch.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -89,7 +89,7 @@ class Replica {
   Program& program() { return *program_; }
   at::Device device() const { return device_; }
   const std::vector<NamedModel>& models() const { return models_; }
-  // Returns the object that has the optimizers. It adapts them when the program freezes or
+  // Returns the object that owns the optimizers, and adapts them when the program freezes or
   // unfreezes parameters.
   OptimizerSet& optimizer_set() { return optimizer_set_; }
   const OptimizerSet& optimizer_set() const { return optimizer_set_; }
@@ -103,13 +103,13 @@ class Replica {
   LocalEmbeddings& tables() { return *tables_; }
   const LocalEmbeddings& tables() const { return *tables_; }
   // Makes this replica share the tables of `first`, the first replica of the process. Called once
-  // for each later replica of the process.
+  // for each other replica of the process.
   void ShareTables(const Replica& first) { tables_ = first.tables_, owns_tables_ = false; }
   // Returns true for the first replica of the process. Only this replica restores the shared
   // tables.
   bool owns_tables() const { return owns_tables_; }
   // Returns the store from which steps and passes read rows: the store of set_embedding_store, or
-  // tables() if none is set.
+  // tables() if no store is set.
   EmbeddingStore& embedding_store() { return remote_ != nullptr ? *remote_ : *tables_; }
   void set_embedding_store(EmbeddingStore* store) { remote_ = store; }
   // Returns true if the rows are in tables(), and false if parameter servers hold them.
@@ -125,7 +125,7 @@ class Replica {
   // Returns the copies of the weights that callbacks keep.
   KeptWeights& kept() { return *kept_; }
   const KeptWeights& kept() const { return *kept_; }
-  // Returns the number of epochs between two test passes. 0 if there is only one, at the end.
+  // Returns the number of epochs between two test passes. 0 if the only pass is at the end.
   int64_t test_every() const { return test_every_; }
   // Returns the files of initial weights that the program names.
   const std::vector<LoadSpec>& loads() const { return loads_; }
@@ -136,13 +136,13 @@ class Replica {
   // Returns the buffers of mode BufferMode::kPerReplica.
   std::vector<NamedBuffer> replica_buffers() const;
   // Returns the floating-point buffers that are declared kMean or have no declared mode, in a fixed
-  // order. Replicas average them if steps change them. Running statistics are an example.
+  // order. Replicas average such a buffer if steps change it. Running statistics are an example.
   const std::vector<at::Tensor>& float_buffers() const { return float_buffers_; }
   // Returns the tensors that a new process of the job must receive, in a fixed order: parameters,
   // buffers except those of mode kPerReplica, and optimizer slots. A new process also receives
   // tables() and kept(), which are not in the result.
   std::vector<at::Tensor> state() const;
-  // Returns state() without the slots of the central_storage strategy, which exist once for all
+  // Returns state(), except slots of the central_storage strategy, which exist once for all
   // replicas. Each replica has its own copy of the returned tensors.
   std::vector<at::Tensor> replicated_state() const;
   // Returns a 64-bit digest of all parameters and tables, for comparing replicas.
@@ -165,8 +165,8 @@ class Replica {
   // generation.
   absl::Status Attach(collective::Communicator* communicator, const ScheduleContext& context,
                       const CollectiveOptions& options);
-  // Makes the schedules, and uses `sinks` instead of gradient buckets. `sinks` has one for each
-  // optimizer.
+  // Makes the schedules, and uses `sinks` instead of gradient buckets. `sinks` has one sink for
+  // each optimizer.
   absl::Status Attach(std::vector<std::unique_ptr<GradientSink>> sinks,
                       const ScheduleContext& context);
   // Destroys the sinks. Called at the end of a generation.
@@ -176,7 +176,7 @@ class Replica {
   friend class BuilderImpl;
   Replica(const Job& job, at::Device device);
   absl::Status AddCallbacks(const std::vector<RegisteredCallback>& registered);
-  // Replaces the program's datasets by those of the job's "data".
+  // Replaces the program's datasets by the datasets of the job's "data".
   absl::Status ReplaceDatasets();
   absl::Status AttachSinks(std::vector<std::unique_ptr<GradientSink>> sinks,
                            const ScheduleContext& context);
@@ -219,8 +219,8 @@ class EvaluationModes {
   std::vector<std::pair<std::shared_ptr<torch::nn::Module>, bool>> modes_;
 };
 
-// Returns a 64-bit digest of the tensor's values that continues from `hash`. For the first tensor,
-// `hash` is kDigestSeed.
+// Returns a 64-bit digest that covers `tensor` and all tensors before it. `hash` is the digest of
+// the tensors before it. For the first tensor, `hash` is kDigestSeed.
 inline constexpr uint64_t kDigestSeed = 14695981039346656037ull;
 uint64_t DigestOfTensor(const at::Tensor& tensor, uint64_t hash);
 

@@ -6,9 +6,9 @@
 // A generation is a period of training with fixed members. It ends when a member is lost or joins.
 // A replica keeps its buffers as long as its process lives, even if its index changes with a
 // generation. A replica of a new process receives values from the chief's process. If the chief's
-// process has the buffers of n saved replicas, replica r receives those of saved replica r modulo
-// n. If the chief's process has only loaded initial weights, the replica receives the values that
-// these weights set. A buffer that receives no value keeps its value from build().
+// process has the buffers of n saved replicas, replica r receives the buffers of saved replica (r
+// modulo n). If the chief's process has only loaded initial weights, the replica receives the
+// values that these weights set. A buffer that receives no value keeps its value from build().
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -18,8 +18,8 @@ namespace muster {
 absl::Status AgreeOn(collective::Communicator* communicator, at::Device device,
                      const std::string& text, const std::string& rule);
 
-// The result of GatherTexts: the sum of `number` over all replicas, and their non-empty texts in
-// the order of replicas. Long texts are cut. If all texts are empty, GatherTexts needs only one
+// The result of GatherTexts: the sum of `number` over all replicas, and the non-empty texts in the
+// order of replicas. Long texts are truncated. If all texts are empty, GatherTexts needs only one
 // small collective.
 struct GatheredTexts {
   int64_t sum = 0;

@@ -1,6 +1,6 @@
-// Evaluates checkpoints with the program's models, on the replicas of one process. A replica is one
-// device's copy of the model. Does not communicate with other processes, and does not restore
-// optimizers. One thread uses a CheckpointEvaluator.
+// Evaluates checkpoints with the program's models, on the replicas of one process. Does not
+// communicate with other processes, and does not restore optimizers. A replica is one device's copy
+// of the model. One thread uses a CheckpointEvaluator.
 #pragma once
 
 #include <functional>
@@ -29,15 +29,15 @@ struct CheckpointEvaluatorOptions {
   Job job;
   ProgramFactory factory;
   std::vector<c10::Device> devices;  // One replica runs on each device.
-  // The split to evaluate. If absent, the validation split, or the test split of a program without
-  // a validation split.
+  // The split to evaluate. If absent, the validation split is evaluated, or the test split if there
+  // is no validation split.
   std::optional<Split> split = std::nullopt;
 };
 
 // Returns the number of examples that all replicas together take in one batch of an evaluation.
 // `replicas` is the number of replicas. `global_batch_size` is the batch size of the training run.
-// If `global_batch_size` is 0 (unknown), the job's global batch size counts, or 32 if the job has
-// none. The job can limit the batch with a per-replica batch size or evaluate.batch_size. This
+// If it is 0 (unknown), the job's global batch size is used, or 32 if the job has none. If the job
+// has evaluate.batch_size or a per-replica batch size, that size is used for each replica. This
 // helps if the evaluator has fewer devices than training had.
 int64_t BatchSizeAfterTraining(const Job& job, int64_t global_batch_size, int replicas);
 
@@ -55,8 +55,8 @@ class CheckpointEvaluator {
     // Called after each batch. `done` and `total` count batches. May be null.
     std::function<void(int64_t done, int64_t total)> progress;
     // Returns true if the evaluation must stop. Called in the threads of all replicas. With one
-    // replica, it is called before each batch. With several, it is called about four times a
-    // second. May be null.
+    // replica, it is called before each batch. With several replicas, it is called about four times
+    // a second. May be null.
     std::function<bool()> cancelled;
   };
   // Restores the models from `snapshot`, the contents of a checkpoint, and evaluates them once on

@@ -25,8 +25,8 @@ class CheckpointReplicas {
   absl::Status Restore(const checkpoint::Snapshot& snapshot);
   // Runs `work(i)` for each replica i. Replica 0 runs in the caller's thread, and each other
   // replica in a thread of its own. Each thread gets an equal share of the cores. If `work` fails,
-  // the replica's thread calls `failed` at once. If several replicas fail, the returned error is
-  // one that a replica caused itself, and not one that it received from another replica.
+  // the replica's thread calls `failed` at once. If several replicas fail, Run returns the original
+  // error, and not an error that only reports the failure of another replica.
   absl::Status Run(const std::function<absl::Status(int)>& work,
                    const std::function<void(const absl::Status&)>& failed);
 

@@ -1,7 +1,7 @@
 // The interface between the training loop and the writer of checkpoints, which the chief
 // implements. A replica is one device's copy of the model, with its own thread. The first replica
 // of rank 0 calls a CheckpointSink after a step, when all replicas have the same state. No other
-// replica calls it.
+// replica calls the sink.
 #pragma once
 
 #include <memory>
@@ -35,9 +35,9 @@ class CheckpointSink {
   virtual ~CheckpointSink() = default;
   // Returns true if the sink wants to save this state. Called after each completed step. If the
   // result is false, called again after the validation pass of the step. Usually returns at once,
-  // and returns false while the previous save is in progress. There is an exception if `last` or
-  // `stopping` is true, or if the state is the best so far: the call then blocks until the previous
-  // save ends or the sink's deadline passes.
+  // and returns false while the previous save is in progress. There is one exception. If `last` or
+  // `stopping` is true, or if the state is the best so far, the call blocks until the previous save
+  // ends or the sink's deadline passes.
   virtual bool Wanted(const SaveMoment& moment) = 0;
   // Returns true while a save is in progress. During a save, Wanted may block.
   virtual bool IsSaving() const { return false; }

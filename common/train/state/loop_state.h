@@ -3,8 +3,8 @@
 // model, with its own thread. Each replica has one LoopState as long as its process lives.
 //
 // A generation is a period of training with fixed members. It ends when a member is lost or joins.
-// At its start, a replica with the newest state sends that state to all other replicas. This
-// replica is the owner. Checkpoints contain a LoopState without these fields: `whole`,
+// At the start of a generation, one replica with the newest state, the owner, sends this state to
+// all other replicas. Checkpoints contain a LoopState without these fields: `whole`,
 // `tables_whole`, `stop_asked`, the fields from `last_loss` to `last_passes`, and the fields whose
 // comments say "Belongs to the process". In this header, "the last step" is the newest completed
 // step.
@@ -60,7 +60,7 @@ struct LoopState {
   // State that only some runs have. A program may make several steps over one batch. While more
   // steps over the current batch follow, `position` is the position of this batch.
   // extras.batch_steps is then the number of steps over the batch, and extras.batch_steps_done the
-  // number of completed ones. At all other times, both are 0.
+  // number of completed steps. At all other times, both are 0.
   checkpoint::Extras extras;
   int64_t global_batch_size = 0;  // Set from the job at the first start of the run. 0 until then.
   // Belongs to the process. The step of the last state that this process gave to the CheckpointSink
@@ -91,7 +91,7 @@ struct LoopState {
 // Returns the state of a replica before the first step of a run.
 LoopState InitialLoopState(const Job& job, const Replica& replica);
 
-// Returns true if training has ended: the job has no step left, or the program ended it earlier.
+// Returns true if training has ended: no step is left, or the program or a callback ended it.
 bool IsFinished(const Job& job, const LoopState& state);
 
 // Returns, on all replicas, the text that replica `owner` passed as `mine`. Called by all replicas
@@ -107,9 +107,9 @@ struct TransferOptions {
   // The maximum size of a piece. Tensors are sent in pieces, and each replica needs memory for one
   // piece in addition to the state.
   int64_t piece_bytes = 64 << 20;
-  // A replica receives a state of at most this size into new memory, and keeps its older state
-  // until the newer one is complete. A larger state overwrites the older one piece by piece. A
-  // state with embedding rows that the replica must receive always overwrites the older one.
+  // A replica receives a state of at most this size into new memory, and keeps its old state until
+  // the new state is complete. A larger state overwrites the old state piece by piece. A state with
+  // embedding rows that the replica must receive always overwrites the old state.
   int64_t staged_bytes = 256 << 20;
   // Called before the first piece and after each piece. May be null.
   std::function<void()> moment;

@@ -63,9 +63,9 @@ absl::Status CheckSavable(const Replica& replica);
 
 // RestoreModels restores only the models. RestoreReplica restores the whole state, including which
 // parameters are frozen. The snapshot must have exactly the replica's tensors, with the same shapes
-// and types. As an exception, it may lack the slots of frozen parameters. If the snapshot does not
-// fit, both return a ConfigurationError that names the first missing or different tensor, and the
-// replica is unchanged.
+// and types. As an exception, the snapshot may lack the slots of frozen parameters. If the snapshot
+// does not fit, both return a ConfigurationError that names the first missing or different tensor,
+// and the replica is unchanged.
 absl::Status RestoreModels(const checkpoint::Snapshot& snapshot, Replica* replica);
 absl::Status RestoreReplica(const checkpoint::Snapshot& snapshot, const Job& job, Replica* replica,
                             LoopState* state);

@@ -2,8 +2,8 @@
 // each parameter. A parameter with several names (tied weights) has its slots under the first name.
 //
 // Checkpoints of earlier versions of Muster have one set of slots under each name. Only one of
-// these sets was updated. Synchronous training updated the set under the last name, and parameter
-// servers the set under the first.
+// these sets was updated. Synchronous training updated the set under the last name. Parameter
+// servers updated the set under the first name.
 #pragma once
 
 #include "common/checkpoint/tensor.h"

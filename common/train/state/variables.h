@@ -1,7 +1,7 @@
 // The variables of a program that parameter servers hold. There are three kinds of variables: a
 // parameter with an optimizer, an embedding table, and a tensor of "the rest". The rest are the
 // parameters without an optimizer and the floating-point buffers. The servers have one more
-// optimizer, for the rest. A worker pushes old minus new value, which this optimizer subtracts.
+// optimizer, for the rest. A worker pushes (old value - new value), which this optimizer subtracts.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -20,16 +20,16 @@ struct ServedVariables {
   std::vector<push_pull::VariableSpec> specs;
   // The replica's own tensor of each variable. The tensor of a table is empty. The first dimension
   // of each tensor is the outermost in memory, without gaps, so that rows [a, b) are contiguous.
-  // VariablesToServe gives this layout to a tensor that has another one. VariableSpec::order says
-  // how the dimensions of the tensor are then ordered in memory.
+  // VariablesToServe gives this layout to a tensor that has another layout. VariableSpec::order
+  // says how the dimensions of the tensor are then ordered in memory.
   std::vector<at::Tensor> tensors;
   // The optimizers of the servers, as JSON that ParseOptimizer reads. They are, in this order: one
-  // for each group of the program's optimizers, one for each table, and one for the rest. The one
-  // for the rest is SGD. With a learning rate of 1, the gradient (old - new) sets a buffer to its
-  // new value.
+  // for each group of each program optimizer (parameters without a group are group 0), one for each
+  // table, and one for the rest. The optimizer for the rest is SGD. With a learning rate of 1, the
+  // gradient (old - new) sets a buffer to its new value.
   std::vector<Json> optimizers;
-  // Where an element of `optimizers` comes from: the index of the program's optimizer, the group,
-  // and the group's factor for the learning rate.
+  // The source of an element of `optimizers`: the index of the program's optimizer, the group, and
+  // the group's factor for the learning rate.
   struct Owner {
     int optimizer = -1;  // -1 for a table and for the rest.
     int group = 0;

@@ -12,7 +12,7 @@
 namespace muster {
 
 // Returns the files of weights that the job and the program name. If both name a file for a model,
-// the job's file counts.
+// the job's file is used.
 absl::StatusOr<std::vector<LoadSpec>> LoadsOf(const Job& job, const Replica& replica);
 
 // Loads the files that LoadsOf returns, and logs a line for each model. If `filled` is not null,

@@ -20,7 +20,7 @@
 // returns. The step first copies the state, so that it can be rolled back. The last reduction then
 // has only control data.
 //
-// With parameter servers (GradientSink::updates), each worker makes its steps alone, and the
+// With parameter servers (GradientSink::on_servers), each worker makes its steps alone, and the
 // communicator has one replica. Gradients that were sent cannot be taken back. If the program calls
 // minimize() a second time after gradients were sent, the step is therefore not repeated. It
 // continues in immediate mode. With parameter servers, immediate mode does not copy the state.

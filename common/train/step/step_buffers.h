@@ -9,13 +9,13 @@
 // of its buffers as the reference. At the end of each step, it compares the buffers with the
 // reference. A change between two steps is therefore detected in the next step. The step's control
 // data, the numbers in its last reduction, has a flag for a detected change. If any replica sets
-// the flag, all replicas agree on the changed buffers. They average these buffers from that step
-// on, also after a restart (NamedBuffer::averaged), and no longer compare them. Buffers that never
-// change are never reduced.
+// the flag, all replicas agree on the changed buffers. The replicas average these buffers from that
+// step on, also after a restart (NamedBuffer::averaged), and no longer compare them. Buffers that
+// never change are never reduced.
 //
 // Every step must make this comparison, because a buffer may differ between replicas from its first
-// change on. Small buffers, of up to 65,536 elements, are joined and compared in one operation for
-// each element size.
+// change on. Small buffers, of up to 65,536 elements, are concatenated and compared in one
+// operation for each element size.
 //
 // Each StepRunner has one StepBuffers and uses it in its own thread. All replicas of the generation
 // make the same calls.
@@ -46,10 +46,10 @@ class StepBuffers {
   // Returns all buffers, each once.
   const std::vector<at::Tensor>& tensors() const { return all_; }
 
-  // Appends this replica's part of the control data to `control`: 1-D float32 tensors on its
-  // device. `share` is the replica's fraction of the global batch. The buffers are multiplied by
-  // `share`, so that the sum over all replicas is the mean. A replica without examples appends
-  // zeros, because it has no statistics.
+  // Appends this replica's part of the control data to `control`: 1-D float32 tensors on the
+  // replica's device. `share` is the replica's fraction of the global batch. The buffers are
+  // multiplied by `share`, so that the sum over all replicas is the mean. A replica without
+  // examples appends zeros, because it has no statistics.
   void AppendTo(std::vector<at::Tensor>* control, double share, bool has_examples);
   // Sets the buffers to their means over all replicas. `reduced` is the sum over all replicas of
   // the tensors that AppendTo appended. Makes further reductions for float64 buffers and after a
@@ -68,7 +68,7 @@ class StepBuffers {
     bool wide() const { return tensor.scalar_type() == at::kDouble; }
   };
   // Buffers that one operation compares. Their elements have the same size. No change of these
-  // buffers was detected yet.
+  // buffers has been detected yet.
   struct Compared {
     std::vector<at::Tensor> tensors;
     at::Tensor seen;  // The bits of the reference values, concatenated.
@@ -94,8 +94,8 @@ class StepBuffers {
 };
 
 // Checks that all replicas have the same values of the buffers that are declared kSame. Returns a
-// ProgramError that names the first buffer that differs. All replicas must call it at the same
-// step.
+// ProgramError that names the first buffer that differs. All replicas must call this function at
+// the same step.
 absl::Status CheckSameBuffers(const Replica& replica, collective::Communicator* communicator);
 
 }  // namespace muster

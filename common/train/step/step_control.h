@@ -1,9 +1,9 @@
 // The control data of a step: numbers that the replicas reduce in addition to gradients, in the
 // last reduction of the step. A replica is one device's copy of the model, with its own thread. The
 // control data has the loss, the number of examples, the stop flag, a hash of the program's calls,
-// and the time that each replica waited for input. It also has the increments of metrics, the
-// values that the program reports, and the buffers that steps change (StepBuffers). Internal to
-// common/train. Used by the replica's thread.
+// and the time that each replica waited for input. The control data also has the increments of
+// metrics, the values that the program reports, and the buffers that steps change (StepBuffers).
+// Internal to common/train. Used by the replica's thread.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -26,15 +26,15 @@ class StepControl {
   StepControl(const Replica* replica, collective::Communicator* communicator, StepBuffers* buffers)
       : replica_(replica), communicator_(communicator), buffers_(buffers) {}
 
-  // Begins a step. Discards everything from the previous one.
+  // Begins a step. Discards the data of the previous step.
   void Begin(const LossWeights& weights);
 
-  // Adds a value that the program reports. Without weights, `value` has one element for each of the
-  // `examples` examples of the micro-batch. `weights` may be undefined. The values are reduced in
+  // Adds a value that the program reports. `weights` may be undefined. In this case, `value` has
+  // one element for each of the `examples` examples of the micro-batch. The values are reduced in
   // the same way as losses. Throws StatusError.
   void Report(const std::string& name, const at::Tensor& value, const at::Tensor& weights,
               int64_t examples);
-  // Adds to the increment of a metric.
+  // Adds the micro-batch's contribution to the increment of a metric.
   void UpdateMetric(MetricHandle handle, const at::Tensor& output, const at::Tensor& target,
                     const at::Tensor& weights);
   // Records a call of minimize() for these optimizers. All replicas must make the same calls.
@@ -46,18 +46,18 @@ class StepControl {
     bool stop = false;         // True if this process has received a stop request.
     double input_seconds = 0;  // StepPlan::input_seconds.
   };
-  // Returns this replica's control data: a 1-D float32 tensor on its device. Called once in a step,
-  // after all calls of the program.
+  // Returns this replica's control data: a 1-D float32 tensor on the replica's device. Called once
+  // in a step, after all calls of the program.
   at::Tensor Make(const Inputs& inputs);
   // Reads the sum of all replicas' control data. Sets the fields of `result` that come from the
-  // control data. Sets the buffers to their means, which may need further reductions. Returns a
-  // ProgramError if the replicas did not make the same calls.
+  // control data. Sets the buffers to their means over the replicas. The means may need further
+  // reductions. Returns a ProgramError if the replicas did not make the same calls.
   absl::Status Read(const at::Tensor& reduced, StepResult* result);
 
  private:
   struct Reported {
-    // `sum` is the sum of value * weight. `weights` is the sum of the weights. `weights` is defined
-    // only if it is the divisor of `sum`.
+    // `sum` is the sum of value * weight. If `sum` must be divided by the sum of the weights,
+    // `weights` is the sum of the weights. Otherwise, `weights` is undefined.
     at::Tensor sum, weights;
   };
   void AppendMetrics(std::vector<at::Tensor>* pieces) const;

@@ -44,27 +44,27 @@ class StepGradients {
   // A backward pass.
   struct Pass {
     bool first = true, last = true;  // True in the first and in the last micro-batch of the step.
-    bool early = false;              // Becomes GradientSink::Reduction::early.
+    bool early = false;              // The value for GradientSink::Reduction::early.
     bool overlaps = false;           // True if gradients may be reduced during the backward pass.
     bool keep_graph = false;         // True if another backward pass needs the graph.
   };
-  // Computes the gradients of an optimizer, and adds them to those of earlier micro-batches. If
-  // `goal.rescale` has a value, first multiplies the gradients of earlier micro-batches by that
+  // Computes the gradients of an optimizer, and adds them to the gradients of earlier
+  // micro-batches. If `goal.rescale` has a value, first multiplies the earlier gradients by that
   // value, including the gradients of embedding rows. Throws StatusError, or an error of LibTorch.
   void Backward(const Goal& goal, const Pass& pass);
 
   // Sums the gradients of embedding rows over all replicas.
   absl::Status ExchangeRows();
-  // Reduces the gradients of `optimizers` and `control`, the step's control data
-  // (GradientSink::Finish). Blocks until the reductions are complete. Reduces only `control` if
-  // `optimizers` is empty. With parameter servers, sends nothing if a float16 gradient is not
+  // Reduces the gradients of `optimizers`, and also reduces `control`, the step's control data
+  // (GradientSink::Finish). Blocks until the reductions are complete. If `optimizers` is empty,
+  // reduces only `control`. With parameter servers, sends nothing if a float16 gradient is not
   // finite. The step is then skipped.
   absl::Status Reduce(const std::vector<int>& optimizers, at::Tensor* control);
   // Updates the parameters of `optimizers` with the reduced gradients. Updates nothing if a float16
   // gradient is not finite. The step is then skipped.
   absl::Status Update(const std::vector<int>& optimizers);
-  // Makes the last updates of the step: those of `optimizers` and of embedding rows. Called when
-  // the step can no longer be rolled back.
+  // Makes the last updates of the step: the updates of `optimizers` and of embedding rows. Called
+  // when the step can no longer be rolled back.
   absl::Status Commit(const std::vector<int>& optimizers);
   // Ends a completed step. Adapts the loss scale. Sets the fields of `result` about gradients and
   // learning rates.

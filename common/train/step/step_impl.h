@@ -1,6 +1,6 @@
-// The implementation of a step (step.h). step.cc has the transaction, which StepRunner runs.
-// step_minimize.cc has minimize(), and step_calls.cc the other calls of a program. The headers
-// included below document the parts of a step. Internal to common/train.
+// The implementation of a step (step.h). step.cc runs a step as a transaction. step_minimize.cc has
+// minimize(), and step_calls.cc has the other calls of a program. The headers included below
+// document the parts of a step. Internal to common/train.
 #pragma once
 
 #include <ATen/core/Generator.h>
@@ -59,7 +59,7 @@ class StepImpl {
   StepCollectives& Collectives(const char* call);
   // Returns the step whose program code the calling thread runs, or null.
   static StepImpl* Current();
-  // During the lifetime of a Scope, Current() returns its step in this thread.
+  // While a Scope exists in a thread, Current() returns the Scope's step in that thread.
   class Scope {
    public:
     explicit Scope(StepImpl* step);
@@ -70,7 +70,7 @@ class StepImpl {
    private:
     StepImpl* const before_;
   };
-  // During the lifetime of a Repeated, the program runs code that will run a second time
+  // While a Repeated exists, the program runs code that will run a second time
   // (activation_checkpoint). The step then refuses calls that would count twice. `step` may be
   // null.
   class Repeated {
@@ -92,8 +92,8 @@ class StepImpl {
   const std::vector<at::Tensor>& buffers() const { return buffers_.tensors(); }
   // Returns the number of this replica's examples in the micro-batch.
   int64_t examples() const { return micro_examples_; }
-  // Returns a pointer that expires with this object. A graph of the program may outlive this
-  // object. The functions of the graph therefore check the pointer.
+  // Returns a pointer that expires with this object. An autograd graph of the program may outlive
+  // this object. The functions of the graph therefore check the pointer.
   std::weak_ptr<const int> life() const { return life_; }
   int replica() const { return options_.replica; }
   int num_replicas() const { return options_.num_replicas; }
@@ -129,7 +129,7 @@ class StepImpl {
   std::vector<int> OptimizersOf(const std::vector<Objective>& objectives) const;
   // Computes the gradients of one optimizer from its objective.
   void Backward(const Goal& goal, bool keep_graph);
-  // Reduces gradients and updates the optimizers, in immediate mode.
+  // Reduces gradients and updates the optimizers, in immediate mode (immediate_).
   void UpdateNow(const std::vector<int>& optimizers);
   // Switches to immediate mode in the middle of a step that cannot be repeated.
   void SwitchToImmediate();
@@ -147,7 +147,7 @@ class StepImpl {
 
   const std::shared_ptr<const int> life_ = std::make_shared<const int>(0);
   int repeated_ = 0;
-  bool immediate_ = false;  // True in immediate mode: each minimize() updates before it returns.
+  bool immediate_ = false;  // True in immediate mode: minimize() itself updates the parameters.
   // True after the first completed step. From then on, the number of minimize() calls in a step is
   // known.
   bool settled_ = false;
@@ -168,7 +168,7 @@ class StepImpl {
   enum class Stage {
     kOpen,         // The step may complete, or be rolled back.
     kStartsAgain,  // The step is rolled back, and repeated in immediate mode.
-    kCommitted,    // The step completes: its last reduction is complete.
+    kCommitted,    // The last reduction is complete. The step can no longer be rolled back.
   };
   Stage stage_ = Stage::kOpen;
 };

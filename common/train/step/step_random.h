@@ -1,6 +1,6 @@
-// The random numbers of a step. All of them are a function of the job's seed, the step, the replica
+// The random numbers of a step. Each number is a function of the job's seed, the step, the replica
 // and the micro-batch. A replica is one device's copy of the model, with its own thread. A step
-// seeds LibTorch's default generator of the replica's device. It also gives the program a generator
+// seeds LibTorch's default generator for the device. The step also gives the program a generator
 // that belongs to the replica. All CPU replicas of a process share one default generator, and the
 // first replica of the process seeds it. Internal to common/train. Used by the replica's thread.
 #pragma once
@@ -26,13 +26,13 @@ class StepRandom {
   // Returns the generator that belongs to the replica, for Step::generator.
   at::Generator Generator();
   // Returns a ConfigurationError if the program has drawn from the default generator in this
-  // micro-batch although it must not (MustNotDraw).
+  // micro-batch although MustNotDraw is true.
   absl::Status CheckNothingDrawn() const;
 
  private:
   // Returns true if the program must not draw from LibTorch's default CPU generator. This is the
-  // case in a deterministic job if several replicas share the generator: the numbers would depend
-  // on timing.
+  // case in a deterministic job if several replicas share the generator, because the numbers would
+  // depend on timing.
   bool MustNotDraw() const;
   // Returns a seed for this micro-batch. Different purposes get different seeds.
   uint64_t Seed(uint64_t purpose) const;

@@ -1,7 +1,7 @@
-// Rolls a step back. StepUndo has the values of buffers and of requires_grad before the step. In
+// Rolls a step back. StepUndo stores the values of buffers and of requires_grad before the step. In
 // immediate mode (step.h), each minimize() of a step updates the parameters before it returns. In
-// this mode, StepUndo also has a copy of the replica's state. A replica is one device's copy of the
-// model, with its own thread. Internal to common/train. Used by the replica's thread.
+// this mode, StepUndo also stores a copy of the replica's state. A replica is one device's copy of
+// the model, with its own thread. Internal to common/train. Used by the replica's thread.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -20,10 +20,10 @@ class StepUndo {
 
   // Begins a step. Saves the buffers and requires_grad.
   void Begin();
-  // Copies the tensors of Replica::state(). Does nothing if this step has copied them before.
+  // Copies the tensors of Replica::state(). Does nothing if this step has already copied them.
   // Called before each update in immediate mode.
   void KeepState();
-  // Marks the copy of KeepState as invalid. The next copy uses its memory.
+  // Marks the copy of KeepState as invalid. The next KeepState reuses the memory of the copy.
   void DropState() { has_state_ = false; }
   // Restores the state before the step, and cancels the step's gradients. If `keeps_flags` is true,
   // does not restore requires_grad. May throw the error of a failed device.

@@ -1,8 +1,8 @@
 // Stores the incoming connections of a DataListener (data_listener.h) until a caller takes them. A
-// connection is stored when its hello was read. The hello is the first message of a connection, and
-// names the connection's generation (hello.h). The DataListener and its Admission and Dialing
-// objects share one ConnectionRegistry, because these objects may outlive the DataListener.
-// Thread-safe.
+// connection is stored after its hello has been read. The hello is the first message of a
+// connection, and names the connection's generation (hello.h). The DataListener and its Admission
+// and Dialing objects share one ConnectionRegistry, because these objects may outlive the
+// DataListener. Thread-safe.
 #pragma once
 
 #include <list>
@@ -43,18 +43,18 @@ class ConnectionRegistry {
     return wrap_ ? wrap_(std::move(stream)) : std::move(stream);
   }
 
-  // Accepts or refuses a connection, and answers its hello. If the generation of the connection is
-  // higher than all admitted ones, holds the connection and does not answer yet.
+  // Accepts or refuses a connection, and answers its hello. If the connection's generation is
+  // higher than all admitted generations, holds the connection and does not answer yet.
   void Route(Arrived arrived);
   // Implements DataListener::Admit. Also accepts the held connections of `generation`.
   void Admit(uint64_t generation, int to, const std::string& ticket);
-  // Ends the admission of `generation`. Closes its connections that no caller has taken.
+  // Ends the admission of `generation`, and closes the connections that no caller has taken.
   void Leave(uint64_t generation);
   // Return an accepted connection of `generation`, or null if there is none.
   std::unique_ptr<DataConnection> Take(uint64_t generation, Key key);
   std::unique_ptr<DataConnection> TakeAny(uint64_t generation);
   // Logs that the listener has closed a connection before its hello was read. Limits the number of
-  // lines.
+  // log lines.
   void Refused(const Visitor& visitor, std::string_view why);
   // Wakes WaitForChange.
   void Changed();
@@ -62,7 +62,7 @@ class ConnectionRegistry {
   void WaitForChange(uint64_t* seen, Duration limit);
 
  private:
-  using Slots = std::map<Key, std::list<Arrived>>;  // The lists are not empty.
+  using Slots = std::map<Key, std::list<Arrived>>;  // No list is empty.
   struct Generation {
     int to = 0;
     std::string ticket;
@@ -95,7 +95,7 @@ class ConnectionRegistry {
   CondVar changed_;
   uint64_t changes_ ABSL_GUARDED_BY(mutex_) = 1;
   uint64_t newest_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::map<std::string, uint64_t> refused_ ABSL_GUARDED_BY(mutex_);  // Refusals of each source.
+  std::map<std::string, uint64_t> refused_ ABSL_GUARDED_BY(mutex_);  // Refusals by source.
   std::map<uint64_t, Generation> generations_ ABSL_GUARDED_BY(mutex_);
   std::list<EarlyConnection> early_ ABSL_GUARDED_BY(mutex_);
 };

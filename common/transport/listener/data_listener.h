@@ -3,8 +3,8 @@
 //
 // Each connection begins with a hello (hello.h), which names the connection's generation. A
 // generation is a period of training with fixed members. Each new generation has a higher number. A
-// thread of the listener reads the hellos. If a peer sends no hello in time, or an invalid one, the
-// listener closes the connection and logs one line.
+// thread of the listener reads the hellos. If a peer sends no hello in time, or an invalid hello,
+// the listener closes the connection and logs one line.
 //
 // A connection is *early* if its generation is higher than all generations that this process has
 // admitted (Admit). The listener holds an early connection until this process admits its
@@ -45,8 +45,8 @@ struct ListenerOptions {
   // second limit applies to each source.
   size_t max_held = 256, max_held_each = 128;
   std::shared_ptr<security::StreamSecurity> security;  // Null: plain TCP.
-  // Called with the stream of each connection. The connection uses the result instead, for example
-  // one that injects faults (common/transport/faulty_links.h). May be null.
+  // Called with the stream of each connection. The connection uses the returned stream instead, for
+  // example a stream that injects faults (common/transport/faulty_links.h). May be null.
   std::function<std::unique_ptr<ByteStream>(std::unique_ptr<ByteStream>)> wrap;
 };
 
@@ -54,8 +54,8 @@ struct ListenerOptions {
 class Dialing {
  public:
   virtual ~Dialing() = default;
-  // Returns the connection or the error. Returns nullopt while the attempt is in progress, and
-  // after a call that has returned the result.
+  // Returns the connection or the error. Returns nullopt while the attempt is in progress, and in
+  // every call after the result has been returned.
   virtual std::optional<absl::StatusOr<std::unique_ptr<DataConnection>>> TakeResult() = 0;
 };
 
@@ -64,7 +64,7 @@ class Dialing {
 inline constexpr int kAnyone = -1;
 
 // While an Admission exists, the listener accepts connections of its generation. When the Admission
-// is destroyed, its generation becomes a past one.
+// is destroyed, its generation becomes a past generation.
 class Admission {
  public:
   virtual ~Admission() = default;
@@ -93,20 +93,20 @@ class DataListener {
   // Returns the address that other processes dial, "10.0.0.3:41234".
   virtual std::string address() const = 0;
 
-  // Starts accepting connections of `generation`, including early ones. Refuses a connection whose
-  // hello has another `to` or `ticket`. `to` may be kAnyone. REQUIRES: there is no other Admission
-  // for this generation.
+  // Starts accepting connections of `generation`, including the early connections that are held.
+  // Refuses a connection if its hello has another `to` or `ticket`. `to` may be kAnyone. REQUIRES:
+  // there is no other Admission for this generation.
   virtual std::unique_ptr<Admission> Admit(uint64_t generation, int to,
                                            const std::string& ticket) = 0;
-  // Starts to open a connection: to connect, send the hello and wait for the answer. Does not
-  // block. The attempt fails with PeerLost if the peer is unreachable or refuses the connection. If
+  // Starts to open a connection, and does not block. The attempt connects, sends the hello and
+  // waits for the answer. The attempt fails with PeerLost if the peer is unreachable or refuses. If
   // the peer has no room for another connection, the listener dials again until the deadline.
   virtual std::unique_ptr<Dialing> Dial(const DialRequest& request) = 0;
 
-  // Blocks until a connection arrives or a Dialing gets its result, for at most `limit`. The
-  // listener counts such changes. The caller stores the count in `*seen`, which begins with 0. If
-  // the listener's count differs from `*seen`, returns at once. Sets `*seen` to the listener's
-  // count.
+  // Blocks until the next change, for at most `limit`. A change is an incoming connection or the
+  // result of a Dialing. The listener counts the changes. `*seen` is the count that the caller has
+  // seen, 0 before the first call. If the listener's count differs from `*seen`, returns at once.
+  // Sets `*seen` to the listener's count.
   virtual void WaitForChange(uint64_t* seen, Duration limit) = 0;
 };
 

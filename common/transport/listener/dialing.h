@@ -69,7 +69,7 @@ class DialingState : public std::enable_shared_from_this<DialingState> {
   std::string peer_;
   std::array<std::byte, kHelloBytes> hello_{};
   std::array<std::byte, kAnswerBytes> answer_{};
-  size_t moved_ = 0;  // The number of bytes of hello_ that were sent, or of answer_ received.
+  size_t moved_ = 0;  // The number of sent bytes of hello_, or of received bytes of answer_.
   absl::Mutex mutex_;
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;
   std::optional<Result> result_ ABSL_GUARDED_BY(mutex_);

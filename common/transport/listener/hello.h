@@ -2,9 +2,9 @@
 // (the answer). Does no I/O. Numbers are little-endian. docs/collective.md describes the protocol.
 //
 // Each data connection belongs to a generation: a period of training with fixed members. Each
-// generation has a number, which is higher than all earlier ones, and a secret, the ticket. For
-// parameter servers, the generation is the number of a view, the chief's assignment of shards to
-// servers. A shard is the part of the variables that one server holds.
+// generation has a secret, the ticket, and a number that is higher than the numbers of earlier
+// generations. With parameter servers, the number is the number of a view. A view is the chief's
+// assignment of shards to servers. A shard is the part of the variables that one server holds.
 //
 //   hello, 88 bytes: magic "MUSTERDC" | u32 version | u32 length (88) | u64 generation | u32 from |
 //                    u32 to | u32 channel | u32 ticket length | 32 bytes ticket, zero-padded |
@@ -40,11 +40,11 @@ enum class HelloResult : uint32_t {
   kPastGeneration,
   kWrongTicket,
   // Wrong `to`, too many connections with the same `from` and `channel`, or a generation that is
-  // too far above the admitted ones.
+  // too far above the admitted generations.
   kNotExpected,
   kBusy,      // Too many connections wait for generations that the server does not know yet.
   kNeedsTls,  // Only the server uses TLS. The answer is unencrypted.
-  kCertificateRefused,  // The server refuses the client's certificate. It has not read the hello.
+  kCertificateRefused,  // The server refuses the client's certificate, and reads no hello.
 };
 std::string_view HelloResultText(HelloResult verdict);
 
@@ -58,8 +58,8 @@ std::array<std::byte, kAnswerBytes> EncodeAnswer(HelloResult verdict, uint64_t g
 absl::StatusOr<HelloResult> DecodeAnswer(std::span<const std::byte, kAnswerBytes> bytes,
                                          uint64_t generation);
 
-// Returns whether two tickets are equal. The duration of the call does not depend on their
-// contents.
+// Returns whether two tickets are equal. Takes constant time: the duration of the call does not
+// depend on the contents of the tickets.
 bool SameTicket(std::string_view a, std::string_view b);
 
 }  // namespace muster::transport

@@ -18,9 +18,9 @@ namespace muster::transport {
 
 class PendingConnection : public std::enable_shared_from_this<PendingConnection> {
  public:
-  // The progress of the peer: kSilent has sent nothing, kSpeaks has sent bytes, and kKnown has sent
-  // a valid certificate. If there are too many connections, those of the lowest stage are closed
-  // first.
+  // The progress of the peer. kSilent: the peer has sent nothing. kSpeaks: the peer has sent bytes.
+  // kKnown: the peer has sent a valid certificate. If there are too many connections, connections
+  // of the lowest stage are closed first.
   enum class Stage { kSilent, kSpeaks, kKnown };
 
   PendingConnection(asio::io_context& io, Fd socket, Visitor visitor,
@@ -58,9 +58,9 @@ class PendingConnection : public std::enable_shared_from_this<PendingConnection>
   size_t have_ = 0;  // The number of bytes of hello_ that were received.
 };
 
-// All pending connections of a listener. A source (Visitor::source) is an IPv4 address or a /64
-// network of IPv6. If a source has too many connections, a new one replaces one of the same source.
-// If there are too many in total, a new one replaces one of the source with the most connections.
+// The pending connections of a listener. A source (Visitor::source) is an IPv4 address or a /64
+// network of IPv6. At the limit of a source, a new connection replaces one of the same source. At
+// the total limit, a new connection replaces one of the source with the most connections.
 class PendingConnections {
  public:
   PendingConnections(size_t most, size_t most_of_one) : most_(most), most_of_one_(most_of_one) {}

@@ -10,8 +10,8 @@
 
 namespace muster::transport {
 
-// Only the thread that runs the io_context may use a SocketWatch. Does not own the socket. Stop or
-// the destructor must run before the socket is closed.
+// Only the thread that runs the io_context may use a SocketWatch. A SocketWatch does not own the
+// socket. Stop or the destructor must run before the socket is closed.
 class SocketWatch {
  public:
   explicit SocketWatch(asio::io_context& io) : descriptor_(io) {}
@@ -26,8 +26,8 @@ class SocketWatch {
     if (descriptor_.is_open()) descriptor_.release();
   }
   // Calls `then` once when the socket is ready for `events`, a set of POLLIN and POLLOUT. Stop
-  // cancels the call. If `events` has both, waits only for POLLOUT, because the peer sends nothing
-  // before it has received the data that this side must write.
+  // cancels the call. If `events` has both events, waits only for POLLOUT, because the peer sends
+  // nothing before it has received the data that this side must write.
   template <typename Then>
   void Await(short events, Then then) {
     const auto what = (events & POLLOUT) != 0 ? asio::posix::descriptor_base::wait_write

@@ -1,8 +1,8 @@
 // `muster checkpoint inspect DIR [--tensors] [--json] [--no-verify]`. If DIR is a model_dir (the
 // folder of a run's output) or its checkpoints folder, lists all checkpoints with steps and sizes,
-// and marks the latest and the best one. If DIR is a single checkpoint, describes this checkpoint.
-// Verifies all checksums. Exit code 2: no checkpoint was found. Exit code 3: a checkpoint is
-// damaged.
+// and marks the latest and the best checkpoint. If DIR is a single checkpoint, describes this
+// checkpoint. Verifies all checksums. Exit code 2: no checkpoint was found. Exit code 3: a
+// checkpoint is damaged.
 #pragma once
 
 #include <memory>

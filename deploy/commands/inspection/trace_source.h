@@ -1,6 +1,6 @@
 // Requests a trace for `muster trace`. The request is an RPC to the chief (the task that leads the
 // job), or a file in the model_dir (the folder of the run's output). A trace consists of spans, the
-// timed activities of the threads of all tasks. The last trace of an ended run remains in its
+// timed activities of the threads of all tasks. The last trace of an ended run remains in the
 // model_dir.
 #pragma once
 
@@ -32,9 +32,9 @@ struct GivenTrace {
 absl::StatusOr<GivenTrace> TraceFromChief(const std::string& address,
                                           const rpc::ChannelOptions& options,
                                           const WantedTrace& wanted);
-// Requests a trace from the chief that writes to `model_dir`. If the run has ended, returns the
-// last trace in `model_dir`, or a ConfigurationError if there is none. Returns PeerLost if the run
-// has not ended and no chief answered.
+// Requests a trace from the chief that writes to `model_dir`. If the run has ended or not begun,
+// returns the last trace in `model_dir`, or a ConfigurationError if there is no trace. Returns
+// PeerLost if the run has not ended and no chief answered.
 absl::StatusOr<GivenTrace> TraceFromModelDir(const std::string& model_dir,
                                              const WantedTrace& wanted);
 

@@ -17,8 +17,8 @@ namespace muster {
 
 class LaunchHosts {
  public:
-  // Adds the options to `app`. When CLI11 parses the command line, it writes the options into this
-  // object. The object must therefore outlive the parsing.
+  // Adds the options to `app`. CLI11 later writes the parsed options into this object. The object
+  // must therefore outlive the parsing.
   void Register(CLI::App* app);
   // Returns true if --hosts is set. Without --hosts, the tasks run on this host.
   bool used() const { return !hosts_.empty(); }

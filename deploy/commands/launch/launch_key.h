@@ -19,9 +19,9 @@ namespace muster {
 
 class LaunchKey {
  public:
-  // `key_file` is the value of --key-file, "" if absent. The key is that of the job's
-  // security.key_file, or else that of --key-file. If neither is set, makes a new key, or no key if
-  // the job's security.insecure is true. Returns ConfigurationError if --key-file is set and the
+  // `key_file` is the value of --key-file, "" if absent. Uses the key in the job's
+  // security.key_file, or else the key in `key_file`. If neither is set, makes a new key, or no key
+  // if the job's security.insecure is true. Returns ConfigurationError if --key-file is set and the
   // job sets security.key_file or security.insecure. Also returns ConfigurationError if the key
   // cannot be read, or if the job sets tls.certificate, which requires fixed ports.
   static absl::StatusOr<LaunchKey> Make(const Job& job, const std::string& key_file);

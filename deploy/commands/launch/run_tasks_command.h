@@ -1,5 +1,5 @@
 // `muster run-tasks`. Starts the tasks of one host. `muster launch --hosts` runs this command on
-// each host, through ssh. Users do not need it.
+// each host, through ssh. Users do not need this command.
 #pragma once
 
 #include <memory>

@@ -1,6 +1,6 @@
 // A Child is one process that `muster launch` starts on this host. A child has its own process
 // group, and its output goes to pipes. When the thread that started a child ends, the kernel kills
-// the child. Start children therefore only on the launcher's main thread.
+// the child. Therefore, start children only on the launcher's main thread.
 #pragma once
 
 #include <sys/types.h>
@@ -19,8 +19,8 @@ struct ChildOptions {
   std::vector<std::string> arguments;  // The program's path and its arguments.
   // The child has the environment of this process with these variables added or replaced.
   std::map<std::string, std::string> environment;
-  // The name of an environment variable for the child. Its value is the number of a file
-  // descriptor, to which the child writes JSON lines with its progress and with reports about lost
+  // The name of an environment variable for the child. The variable's value is a file descriptor.
+  // The child writes JSON lines to this descriptor, with its progress and with reports about lost
   // tasks. Empty: the child has no such descriptor.
   std::string progress_variable;
   int input = -1;  // The descriptor that becomes the child's standard input. Below 0: /dev/null.
@@ -36,9 +36,9 @@ struct ExitReport {
   friend bool operator==(const ExitReport&, const ExitReport&) = default;
 };
 
-// `leader` is a child of this process that leads its process group. Returns nullopt while the child
-// runs. If the child has ended, kills the rest of its group, reaps the child, and returns how it
-// ended. After that, ReapGroup must not be called for this child. Does not block.
+// `leader` is a child of this process, and leads a process group. Returns nullopt while the child
+// runs. If the child has ended, kills the rest of the group, reaps the child, and returns how the
+// child ended. After that, ReapGroup must not be called for this child. Does not block.
 std::optional<ExitReport> ReapGroup(pid_t leader);
 
 class Child {

@@ -18,8 +18,8 @@ class LineSplitter {
   explicit LineSplitter(size_t longest) : longest_(longest) {}
 
   // Calls `on_line` for each line that `bytes` completes. If a line contains carriage returns (a
-  // progress bar), passes only the text after the last carriage return. Passes a line that is
-  // longer than `longest` in pieces of this length.
+  // progress bar), passes only the text after the last carriage return. Splits a line that is
+  // longer than `longest` into pieces of this length.
   void Append(std::string_view bytes, const OnLine& on_line);
   // Call Finish at the end of the stream. If the last line has no newline, calls `on_line` for this
   // line.

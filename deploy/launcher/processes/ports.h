@@ -34,8 +34,8 @@ class PortReservation {
   // 127.0.0.1. Returns ConfigurationError if there are too few free ports.
   static absl::StatusOr<PortReservation> Reserve(int count, PortRange ephemeral, unsigned first,
                                                  bool on_all_addresses = false);
-  // Returns a reservation of `ports`. Marks those ports that have no mark. Does not check that the
-  // ports are free, because tasks of this launch may already use them.
+  // Returns a reservation of `ports`. Marks the ports that have no mark yet. Does not check that
+  // the ports are free, because tasks of this launch may already use them.
   static PortReservation Of(std::vector<int> ports);
   PortReservation(PortReservation&& other) noexcept = default;
   PortReservation& operator=(PortReservation&&) = delete;

@@ -1,7 +1,7 @@
 // The interface to the processes of `muster launch`. There is one process for each task of the job
-// (chief, workers, ps tasks, evaluator). local_processes.h implements the interface for this host,
-// and deploy/hosts/ssh_processes.h for other hosts. All functions are called on the launcher's main
-// thread. `task` is a task's index in the result of Plan.
+// (chief, workers, ps tasks, evaluator). local_processes.h implements the interface for this host.
+// deploy/hosts/ssh_processes.h implements it for other hosts. All functions are called on the
+// launcher's main thread. `task` is a task's index in the result of Plan.
 #pragma once
 
 #include <poll.h>
@@ -61,9 +61,9 @@ class Processes {
   // Reads the available output. `polled` points to the descriptors of AddPolled, as poll() returned
   // them.
   virtual void Read(const pollfd* polled) = 0;
-  // Handles timeouts and ended processes. Returns the time by which Tick must be called again. If a
-  // task has ended, this time is `now`, because there may be no other event that wakes the
-  // launcher.
+  // Handles timeouts and ended processes. Returns the time by which Tick must be called again, or
+  // nullopt if there is no such time. If this call has found an ended task, the time is `now`,
+  // because there may be no other event that wakes the launcher.
   virtual std::optional<MonotonicTime> Tick(MonotonicTime now) = 0;
 
   // Returns the content of this run's result.json, or null if the run has none.

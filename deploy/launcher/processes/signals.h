@@ -12,7 +12,7 @@ namespace muster::launcher {
 class SignalQueue {
  public:
   // Blocks SIGINT, SIGTERM, SIGCHLD, SIGTSTP and SIGWINCH for this thread, so that the queue
-  // receives them. Does the same with SIGHUP, except if SIGHUP is ignored, as under nohup. Makes
+  // receives them. Also blocks SIGHUP, except if this process ignores SIGHUP, as under nohup. Makes
   // this process ignore SIGPIPE.
   static absl::StatusOr<SignalQueue> Open();
   int fd() const { return fd_.get(); }

@@ -15,7 +15,7 @@ namespace muster {
 struct CheckSources {
   // Finds the program that the job's "program" selects, by name or by path.
   std::function<absl::StatusOr<ProgramFactory>(const Json& program)> find_program;
-  // Finds the state from which the job would start, by the rules of the chief. Changes no files.
+  // Finds the state from which the chief would start the job. Changes no files.
   std::function<absl::StatusOr<StartState>(const Job& job)> find_beginning;
 };
 std::unique_ptr<Command> MakeCheckCommand(CheckSources sources);

@@ -12,8 +12,8 @@
 
 namespace muster {
 
-// Counts the steps and passes that training reports. A pass goes once over a split (training,
-// validation or test data).
+// Counts the steps and passes that training reports. A pass reads a split (training, validation or
+// test data) once.
 class CheckObserver final : public Observer {
  public:
   void OnStep(const StepReport& report) override;
@@ -42,7 +42,7 @@ absl::Status PrintData(const Job& job, const Trainer& trainer, int64_t batch);
 std::vector<at::Tensor> CopyBuffers(const Replica& replica);
 std::vector<NamedBuffer> ChangedBuffers(const Replica& replica,
                                         const std::vector<at::Tensor>& before);
-// Prints those changed buffers for which the program declares no mode (Builder::buffer). The
+// Prints the buffers of `changed` for which the program declares no mode (Builder::buffer). The
 // replicas of the job will average these buffers.
 void PrintAveraged(const std::vector<NamedBuffer>& changed);
 void PrintMemory(const Replica& replica);

@@ -1,6 +1,6 @@
-// Wraps a program of a job with parameter servers for `muster check`. The wrapped program runs as
-// on a worker of the job, but needs no servers. Its Loop refuses the calls that a worker's Loop
-// refuses.
+// For `muster check`: wraps the program of a parameter-server job. The wrapped program runs as on a
+// worker of the job, but needs no servers. The Loop of the wrapped program refuses the same calls
+// as the Loop of a worker.
 #pragma once
 
 #include "muster/program.h"

@@ -16,12 +16,12 @@ namespace muster {
 
 struct TriedBatch {
   int64_t global = 1;  // The job's global batch size.
-  // The size of the batch to try. This is `global` if the program accepts so many examples on one
-  // replica. If not, this is the size of the first replica's part.
+  // The size of the batch to try. This is `global` if the program accepts a batch of that size on
+  // one replica. If not, this is the size of the first replica's part of the global batch.
   int64_t examples = 1;
   int replicas = 1;
-  // The numbers of replicas for which the program accepts each replica's part of the batch. Empty
-  // if the program accepts all sizes, or if the caller gave the number of replicas.
+  // The replica counts for which the program accepts every replica's part of the batch. Empty if
+  // the program accepts all sizes, the caller gave the count, or the job has no global batch size.
   std::vector<int> fitting;
 };
 
@@ -30,18 +30,18 @@ struct TriedBatch {
 absl::StatusOr<std::optional<exported::Range>> AdmittedBatches(const Json& program);
 
 // Chooses the batch to try. `admitted` is the result of AdmittedBatches. `replicas` is the number
-// of replicas of the job. If `replicas` is 0, uses the first number of TriedBatch::fitting, or 1.
+// of replicas of the job. 0: use the first element of TriedBatch::fitting, or 1 if it is empty.
 absl::StatusOr<TriedBatch> BatchToTry(const Job& job, int replicas,
                                       const std::optional<exported::Range>& admitted);
 
-// Checks the batches of an epoch of `size` examples (below 0: unknown). Returns ConfigurationError
+// Checks the batches of an epoch of `size` examples (negative: unknown). Returns ConfigurationError
 // if there are too few examples for the job's batches. Also returns ConfigurationError if the
 // program does not accept the size of a replica's part of the last batch.
 absl::Status CheckEpoch(const Job& job, const Replica& replica, int64_t size,
                         const TriedBatch& tried, const std::optional<exported::Range>& admitted);
 
-// Returns the numbers of replicas, from 1 to `most`, for which some replica gets only one example
-// of some batch of an epoch. Batch normalization cannot train on one example.
+// Returns the replica counts, from 1 to `most`, for which a replica gets only one example of at
+// least one batch of an epoch. Batch normalization cannot train on one example.
 std::vector<int> ReplicasWithSingleExample(const Job& job, const Replica& replica, int64_t size,
                                            int most);
 // Returns the result of BatchWithSingleExample (common/train/step/single_example.h) for this job

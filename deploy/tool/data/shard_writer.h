@@ -20,8 +20,8 @@ enum class Compression { kNone, kGzip, kZlib };
 class ShardWriter {
  public:
   // If `shards` is 1, the file is `output`. If `shards` is 3, the files are `output`-00000-of-00003
-  // to `output`-00002-of-00003. `records` is the total number of records. All shards get the same
-  // number of records, except that the first ones may get one more.
+  // to `output`-00002-of-00003. `records` is the total number of records. The shards get equal
+  // numbers of records, but each of the first shards may get one record more.
   ShardWriter(std::string output, int shards, int64_t records, Compression compression);
   ~ShardWriter();
   ShardWriter(const ShardWriter&) = delete;

@@ -1,11 +1,11 @@
 // The networks of CycleGAN: Zhu et al., Unpaired Image-to-Image Translation using Cycle-Consistent
 // Adversarial Networks (2017). Parameters have the names of the authors' PyTorch code
-// ("model.1.weight", "model.10.conv_block.5.weight", ...), so each side can load weights that the
-// other side saved. Initial weights are drawn from LibTorch's default generator, with mean 0 and
-// standard deviation 0.02.
+// ("model.1.weight", "model.10.conv_block.5.weight", ...), so these networks and the authors' code
+// can load each other's weights. Initial weights are drawn from LibTorch's default generator, with
+// mean 0 and standard deviation 0.02.
 //
-// Instance normalization after a convolution subtracts the convolution's bias. Such a bias is
-// registered so that the names match, but it is neither used nor trained.
+// Instance normalization after a convolution cancels the convolution's bias. Such a bias is only
+// registered so that the names match. The bias is not used and not trained.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -42,9 +42,9 @@ struct DiscriminatorOptions {
   int64_t channels = 3, width = 64;
 };
 
-// Predicts for each patch of 70 x 70 pixels whether it is from a real picture. Returns one value
-// per patch, [batch, 1, h, w]: near 1 for patches that look real. Height and width of pictures must
-// be at least kLeastSide.
+// Predicts for each patch of 70 x 70 pixels whether the patch is from a real picture. Returns one
+// value per patch, [batch, 1, h, w]: near 1 if the patch looks real. Height and width of pictures
+// must be at least kLeastSide.
 class PatchDiscriminator : public torch::nn::Module {
  public:
   static constexpr int64_t kLeastSide = 24;

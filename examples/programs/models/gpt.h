@@ -34,8 +34,8 @@ class Gpt : public torch::nn::Module {
   at::Tensor forward(const at::Tensor& tokens, const at::Generator& generator = {});
   // Returns `count` tokens [batch, count] that continue `tokens`. Each token is drawn from the
   // `top_k` most likely tokens with the given temperature. top_k 0 means all tokens. Temperature 0
-  // selects the most likely token. If a sequence is longer than `context`, the model sees only its
-  // last `context` tokens.
+  // selects the most likely token. If a sequence is longer than `context`, the model sees only the
+  // last `context` tokens of the sequence.
   at::Tensor generate(const at::Tensor& tokens, int64_t count, double temperature, int64_t top_k,
                       const at::Generator& generator);
 

@@ -1,6 +1,6 @@
 // Models that several built-in programs use. A Model owns a torch::nn::Module and hides its type,
-// so that programs need not include torch.h. Each replica (device) has its own Model. Only the
-// replica's thread may use this Model.
+// so programs do not need to include torch.h. Each replica (device) has its own Model. Only the
+// thread of this replica may use the Model.
 //
 // Initial weights are as in Keras: kernels have a Glorot-uniform distribution, drawn from
 // LibTorch's default generator, and biases are 0.

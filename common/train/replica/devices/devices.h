@@ -1,5 +1,5 @@
 // Parses the job's "devices", the devices of one process. The process has one replica (copy of the
-// model) on each of them.
+// model) on each of these devices.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -12,8 +12,8 @@
 namespace muster {
 
 // Accepts "auto", "cpu", "cpu:N" (N replicas on the CPU), "cuda" (all visible devices) and
-// "cuda:0,1" (these devices). "auto" means all CUDA devices that CUDA_VISIBLE_DEVICES shows, or one
-// CPU replica if there is no such device.
+// "cuda:0,1" (devices 0 and 1). "auto" means all CUDA devices that CUDA_VISIBLE_DEVICES shows, or
+// one CPU replica if there is no such device.
 //
 // Returns a ConfigurationError if `text` has another form or names a device that does not exist.
 // Also returns a ConfigurationError for "auto" if a CUDA driver is installed, CUDA_VISIBLE_DEVICES

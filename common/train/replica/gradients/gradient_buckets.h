@@ -7,14 +7,14 @@
 // which the backward pass computes their gradients. Every rank launches the buckets in the order of
 // their indices. The last bucket is launched after the backward pass. A tail follows the last
 // bucket, and is reduced with it. The tail has a flag for each parameter, which is 1 if this
-// replica used the parameter. Each update of an optimizer has one reduction (gradient_sink.h). If
-// that is the last reduction of the step, the tail also has the control data: numbers of the step,
-// such as the loss.
+// replica used the parameter. Each update of an optimizer has one reduction (gradient_sink.h). In
+// the last reduction of a step, the tail also has the control data: numbers of the step, such as
+// the loss.
 //
 // Used by the replica's thread, with one exception: autograd may call OnGradient from its own
 // device thread during a backward pass. For CPU buckets, the communicator may allocate the memory,
-// which saves a copy. A GradientBuckets belongs to one generation (a period of training with fixed
-// members), as its communicator does.
+// which saves a copy. Like its communicator, a GradientBuckets belongs to one generation (a period
+// of training with fixed members).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -48,9 +48,9 @@ class GradientBuckets final : public GradientSink {
   ~GradientBuckets() override;
 
   // Begins a reduction (gradient_sink.h). During the backward pass of the last micro-batch, each
-  // bucket except the last is launched when it is complete. If `overlap` is false, EndBackward
-  // launches these buckets. LaunchAll launches the last bucket, with the control data. Finish calls
-  // LaunchAll if LaunchAll was not called before.
+  // bucket except the last is launched when it is complete. EndBackward launches the rest of these
+  // buckets, or all of them if `overlap` is false. LaunchAll launches the last bucket, with the
+  // control data. Finish calls LaunchAll if LaunchAll was not called before.
   void Begin(const Reduction& reduction) override;
   void BeginBackward(bool last, bool overlap) override;
   void OnGradient(int index) override;
@@ -72,7 +72,7 @@ class GradientBuckets final : public GradientSink {
     int64_t count = 0;            // Elements, with the padding of each parameter.
     int pending = 0;     // The number of parameters whose gradient is missing in this micro-batch.
     at::Tensor storage;  // [count + tail]
-    // Gradients that still have to be copied, and the places in `storage` for them.
+    // Gradients that are not copied yet, and the places in `storage` for these gradients.
     std::vector<at::Tensor> sources, targets;
     // Memory from the communicator. Null if `storage` has its own memory.
     std::shared_ptr<void> shared;
@@ -81,11 +81,11 @@ class GradientBuckets final : public GradientSink {
 
   void BuildLayout(const BucketOptions& options);
   void Allocate(Bucket* bucket, int64_t tail);
-  // Copies or adds a gradient to its place.
+  // Copies a gradient to its place in a bucket, or adds it to the values there.
   void Take(int index, const at::Tensor& gradient);
   static void CopyGradients(Bucket* bucket);
   void DropCopies();
-  // Launches complete buckets in the order of their indices, until the first incomplete one.
+  // Launches complete buckets in the order of their indices, until the first incomplete bucket.
   void LaunchComplete(bool all_but_last);
   absl::Status WaitAll();
 
@@ -95,7 +95,7 @@ class GradientBuckets final : public GradientSink {
   const bool copies_together_;
   std::vector<Bucket> buckets_;
   std::vector<int> bucket_of_;  // Indexed by parameter.
-  // Indexed by parameter: its place in a bucket, with the strides of the parameter.
+  // Indexed by parameter: a view of its place in a bucket, with the parameter's strides.
   std::vector<at::Tensor> views_;
   std::vector<at::Tensor> gradients_;  // The result of gradients().
   std::vector<bool> fired_;  // Indexed by parameter: true if it has a gradient in this micro-batch.

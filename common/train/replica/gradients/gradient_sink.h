@@ -1,7 +1,7 @@
 // The interface through which a training step delivers the gradients of one optimizer. A replica is
 // one device's copy of the model, with its own thread. GradientBuckets sums the gradients over all
-// replicas. LocalGradients keeps those of the only replica. PushedGradients pushes them to
-// parameter servers.
+// replicas. LocalGradients keeps the gradients of the only replica. PushedGradients pushes the
+// gradients to parameter servers.
 //
 // A reduction is the delivery of one set of gradients. Its parts are buckets, or pushes to servers.
 // A micro-batch is a part of the replica's slice of a batch. The calls of a reduction are, in this
@@ -46,15 +46,15 @@ class GradientSink {
   // are then added.
   virtual void OnGradient(int index) = 0;
   virtual void EndBackward() = 0;
-  // Multiplies the gradients of this reduction so far by `factor`. Called before BeginBackward of
-  // the last micro-batch.
+  // Multiplies all gradients that this reduction has received so far by `factor`. Called before
+  // BeginBackward of the last micro-batch.
   virtual void Scale(double factor) = 0;
   // Launches all remaining parts, and `control` (see Finish).
   virtual void LaunchAll(const at::Tensor& control) = 0;
-  // Calls LaunchAll if it was not called. Blocks until everything is reduced. `control` is the
-  // step's control data: numbers such as the loss, as a 1-D float32 tensor. `control` is defined
-  // only in the last reduction of the step. Afterwards, `control` has the sums over all replicas,
-  // and gradients() has the gradients of the global batch.
+  // Calls LaunchAll if LaunchAll was not called before. Blocks until everything is reduced.
+  // `control` is the step's control data: numbers such as the loss, as a 1-D float32 tensor.
+  // `control` is defined only in the last reduction of the step. After Finish, `control` has the
+  // sums over all replicas, and gradients() has the gradients of the global batch.
   virtual absl::Status Finish(at::Tensor* control) = 0;
   // Returns the gradients, indexed by parameter. The tensor of a parameter without a gradient is
   // undefined.
@@ -83,14 +83,14 @@ class GradientSink {
 // Functions that the sinks share. Gradient mode must be off during a call (at::NoGradGuard).
 
 // Moves the gradient out of the .grad of `parameter`, as a dense tensor. Returns an undefined
-// tensor if there is none.
+// tensor if there is no gradient.
 at::Tensor TakeGradient(const at::Tensor& parameter);
 // Adds `gradient` to `sum`. An undefined `sum` takes the memory of `gradient`. `again` is true if
 // the same backward pass has already added a gradient to `sum`.
 void AddGradient(const at::Tensor& gradient, bool again, at::Tensor* sum);
-// Copies `gradient` if another tensor shares its memory. The gradient can then be changed in place.
-// The gradients of `a` and `b` in `a.view({2, 2}) + b.view({2, 2})` are two views of one tensor.
-// Called after the backward pass, because a running backward pass has references to the gradients.
+// Copies `gradient` if another tensor shares its memory. The result can be changed in place. For
+// example, in `a.view({2, 2}) + b.view({2, 2})`, the gradients of `a` and `b` are views of one
+// tensor. Called after the backward pass, which has references to the gradients.
 void OwnMemory(at::Tensor* gradient);
 
 }  // namespace muster

@@ -1,5 +1,5 @@
 // The gradient sink of training with one replica, which has nothing to reduce. It keeps the tensors
-// that autograd made, where GradientBuckets would copy them into its buckets.
+// that autograd made, and does not copy them into buckets as GradientBuckets does.
 //
 // Used by the replica's thread, except OnGradient, which autograd may call from its own device
 // thread during a backward pass.
@@ -27,8 +27,8 @@ class LocalGradients final : public GradientSink {
   void OnGradient(int index) override;
   void EndBackward() override;
   void Scale(double factor) override;
-  // All-reduces only `control`, if it is defined. With one replica its values stay the same. If the
-  // communicator was aborted, this all-reduce fails, and Finish returns its error.
+  // All-reduces only `control`, if it is defined. With one replica, the values of `control` stay
+  // the same. If the communicator was aborted, this all-reduce fails, and Finish returns its error.
   void LaunchAll(const at::Tensor& control) override;
   absl::Status Finish(at::Tensor* control) override;
   const std::vector<at::Tensor>& gradients() const override { return gradients_; }

@@ -32,7 +32,7 @@ class LossGraph {
 
   // Adds the graph of a loss. Must be called before the backward pass, which frees the graph.
   void Add(const NamedLoss& loss);
-  // Removes all losses. Called when a step begins, and when it is rolled back and repeated.
+  // Removes all losses. Called when a step begins, and when a step is rolled back and repeated.
   void Clear();
   // Returns the nodes of all added losses, at most summary::kMaxGraphNodes.
   std::vector<summary::GraphNode> Take();
@@ -46,7 +46,7 @@ class LossGraph {
 
 // ForwardEnds adds a span "forward" to the trace, from the last call of ForwardBegins to this call.
 // Each minimize() ends a forward pass. Another forward pass may follow in the same step. Both
-// functions concern only the calling thread.
+// functions affect only the calling thread.
 void ForwardBegins();
 void ForwardEnds();
 

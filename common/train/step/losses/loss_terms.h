@@ -23,8 +23,8 @@ struct LossWeights {
 
   // Returns the weight of one example in the objective, the scalar loss of the step.
   double PerExample() const;
-  // Returns the factor for the weighted sum of the elements of `value`, [examples, ...]. Used if
-  // `reduction` is kNominal.
+  // Returns the factor for the weighted sum of the elements of `value`, of shape [examples, ...].
+  // Used if `reduction` is kNominal.
   double Nominal(const at::Tensor& value) const;
   // Returns true if a weighted sum is divided by the sum of its weights.
   bool DividesByWeights() const { return reduction != LossReduction::kNominal; }
@@ -44,7 +44,7 @@ void CheckWeighted(const at::Tensor& value, const at::Tensor& weights, int64_t e
 // Returns the shape as text for an error message, or "undefined".
 std::string ShapeOf(const at::Tensor& tensor);
 
-// Returns `loss` if its type is float32 or float64. Otherwise returns it as float32.
+// Returns `loss` if its type is float32 or float64. Otherwise returns `loss` converted to float32.
 at::Tensor WideLoss(const at::Tensor& loss);
 // Returns value * weight for each element. The result is 0 where the weight is 0, even if the value
 // is NaN.

@@ -45,7 +45,7 @@ class StepCollectives : public std::enable_shared_from_this<StepCollectives> {
   const std::vector<at::Tensor>& outputs() const { return outputs_; }
   // Removes all outputs. Called at the start of a micro-batch and after an update.
   void ForgetOutputs() { outputs_.clear(); }
-  // Keeps only the first `count` outputs. Called when the graph of the later ones is discarded.
+  // Keeps only the first `count` outputs. Called when the graph of the later outputs is discarded.
   void KeepOutputs(size_t count) { outputs_.resize(count); }
 
  private:

@@ -6,8 +6,8 @@
 // its own thread. Internal to common/train. Used by the replica's thread.
 //
 // A loss with weights is divided by the sum of the weights over the whole step. This sum is known
-// in the last micro-batch. In earlier micro-batches, objectives are divided by an estimate. The
-// last micro-batch corrects the gradients of the earlier ones.
+// only in the last micro-batch. In earlier micro-batches, objectives are divided by an estimate.
+// The last micro-batch corrects the gradients of the earlier micro-batches.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -47,7 +47,7 @@ class StepLosses {
   StepLosses(const Replica* replica, StepCollectives* collectives)
       : replica_(replica), collectives_(collectives) {}
 
-  // Begins a step. Discards everything from the previous one.
+  // Begins a step. Discards everything from the previous step.
   void Begin(const LossWeights& weights);
   // Begins micro-batch `index` of `count`, which has `examples` examples on this replica.
   void BeginMicroBatch(int index, int count, int64_t examples);
@@ -81,7 +81,7 @@ class StepLosses {
   // The sum of the weighted losses of one optimizer over the micro-batches so far.
   struct WeightedSum {
     at::Tensor loss, weights;  // Sums over this replica, in double precision.
-    // The estimated divisor of the gradients so far. 0 if there is none yet.
+    // The estimated divisor of the gradients so far. 0 if there is no estimate yet.
     double provisional = 0;
     std::vector<at::Tensor> regularizers;  // Terms that the last micro-batch adds.
   };
