@@ -136,6 +136,13 @@ bool LeaseTable::Adopt(int worker, int64_t id) {
   return true;
 }
 
+int64_t LeaseTable::until_wait() const {
+  int64_t left = (options_.examples - offset_ + options_.batch - 1) / options_.batch;
+  if (options_.max_steps) left = std::min(left, *options_.max_steps - completed_ - open());
+  if (gate_.steps) left = std::min(left, *gate_.steps - completed_ - open());
+  return std::max<int64_t>(left, 0);
+}
+
 bool LeaseTable::done() const { return NoneLeft() && held_.empty() && returned_.empty(); }
 
 int64_t LeaseTable::completed_epoch() const {

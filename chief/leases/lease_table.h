@@ -119,6 +119,9 @@ class LeaseTable {
   // not complete.
   const std::deque<Lease>& returned() const { return returned_; }
   int64_t batches_per_epoch() const;
+  // Returns the number of new leases until the end of the epoch, of the run or of Gate::steps,
+  // whichever comes first. All workers wait there for the last leases.
+  int64_t until_wait() const;
   // Returns the number of the step in which a held lease completes, if all leases complete in the
   // order of their ids.
   int64_t StepOf(const Lease& lease) const {
@@ -175,6 +178,7 @@ class ClockTable {
   // Adds `worker` with the clock of the slowest worker, so that no other worker has to wait longer.
   void Join(int worker);
   void Lose(int worker);
+  int workers() const { return static_cast<int>(clocks_.size()); }
   // Counts a push of `worker`. Returns true if the lowest clock has risen.
   bool Tick(int worker);
   // Returns -1 if `worker` may start its next batch. Otherwise returns a worker for which `worker`

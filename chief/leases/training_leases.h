@@ -111,6 +111,9 @@ class TrainingLeases {
 
  private:
   void Fill(int worker, const Lease& lease, proto::Lease* offer);
+  // Returns the number of leases that one answer may have, so that all workers complete their last
+  // leases at about the same time.
+  int64_t FairShare() const;
 
   const Options options_;
   LeaseTable leases_;

@@ -17,13 +17,13 @@
 namespace muster::worker {
 
 // Decides how many batches a worker leases and reports together: as many as the worker computes in
-// the time kTogether, but at least 1 and at most kMax. The number is small for two reasons. At the
-// end of an epoch, other workers wait for these batches. If the worker is lost, other workers must
-// repeat these batches.
+// the time kTogether, but at least 1 and at most kMax. The number is small for two reasons. A
+// checkpoint, for example, waits for all batches that workers hold. If the worker is lost, other
+// workers must repeat these batches.
 class BatchPace {
  public:
-  static constexpr Duration kTogether = std::chrono::milliseconds(25);
-  static constexpr int kMax = 16;
+  static constexpr Duration kTogether = std::chrono::milliseconds(100);
+  static constexpr int kMax = 64;
 
   // Called when a batch is completed.
   void Completed(MonotonicTime now) {

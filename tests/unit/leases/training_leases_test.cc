@@ -130,13 +130,37 @@ TEST(TrainingLeases, WhatARunResumesFromIsItsPlace) {
 }
 
 TEST(TrainingLeases, AnAnswerHasNoMoreThanAWorkerCanUse) {
-  TrainingLeases table(Asynchronous(1000, 10), {});
-  EXPECT_EQ(Offered(&table, Request(0, {}, 100)).size(), 16u);
+  TrainingLeases table(Asynchronous(10'000, 10), {});
+  EXPECT_EQ(Offered(&table, Request(0, {}, 100)).size(), 64u);
   EXPECT_EQ(Offered(&table, Request(1, {}, 2)).size(), 2u);
-  TrainingLeases few(Asynchronous(30, 10), {});
-  EXPECT_EQ(Offered(&few, Request(0, {}, 100)).size(), 3u) << "there are no more";
   TrainingLeases bounded(Bounded(4), {});
   EXPECT_EQ(Offered(&bounded, Request(0, {}, 100)).size(), 1u) << "the next one may have to wait";
+}
+
+TEST(TrainingLeases, AnswersHaveFewerLeasesBeforeTheWorkersWaitForEachOther) {
+  const auto sizes = [](TrainingLeases* table) {
+    for (const int worker : {0, 1}) table->Join(worker);
+    std::vector<size_t> sizes;
+    for (;;) {
+      const std::vector<proto::Lease> leases = Offered(table, Request(0, {}, 100));
+      if (leases.empty()) return sizes;
+      sizes.push_back(leases.size());
+      for (const proto::Lease& lease : leases) {
+        EXPECT_EQ(lease.training().epoch(), 0);
+        table->Take(0, Done(lease.id()));
+      }
+      if (table->leases().epoch() > 0) return sizes;
+    }
+  };
+  TrainingLeases epoch(Asynchronous(200, 10), {});
+  EXPECT_THAT(sizes(&epoch), ElementsAre(5, 3, 3, 2, 1, 1, 1, 1, 1, 1, 1));
+  TrainingLeases::Options limited = Asynchronous(1000, 10);
+  limited.leases.max_steps = 12;
+  TrainingLeases run(limited, {});
+  EXPECT_THAT(sizes(&run), ElementsAre(3, 2, 1, 1, 1, 1, 1, 1, 1));
+  TrainingLeases save(Asynchronous(1000, 10), {});
+  save.set_gate({.steps = 12});
+  EXPECT_THAT(sizes(&save), ElementsAre(3, 2, 1, 1, 1, 1, 1, 1, 1));
 }
 
 TEST(TrainingLeases, AWorkerHasOneLeaseAhead) {
@@ -492,8 +516,9 @@ class TrainingRecord : public ::testing::Test {
   TrainingRecord() {
     options_.shards = 2;
     table_ = std::make_unique<TrainingLeases>(options_, checkpoint::TrainingState());
-    for (const int worker : {0, 1}) table_->Join(worker);
+    table_->Join(0);
     Offered(table_.get(), Request(0, {}, 3));
+    table_->Join(1);
     OneOffered(table_.get(), Request(1));
     proto::BatchDone done = Done(1);
     done.add_views(1);

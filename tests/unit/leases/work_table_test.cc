@@ -191,7 +191,9 @@ TEST(WorkTable, OfShortBatchesSeveralAreGivenAtOnce) {
   }
   EXPECT_EQ(crew.Next(0, 3).answer_case(), Reply::kWait) << "three are enough";
   table.set_gate({.steps = 5});
-  EXPECT_EQ(crew.Next(1, 8).more_size(), 1) << "the step that is to be saved comes first";
+  EXPECT_EQ(crew.Next(1, 8).more_size(), 0) << "the step that is to be saved comes first";
+  EXPECT_EQ(crew.Next(1, 8).lease().id(), 5);
+  EXPECT_EQ(crew.Next(0, 8).answer_case(), Reply::kWait);
   table.set_gate({});
   table.LoseWorker(1);
   EXPECT_EQ(table.repeated_examples(), 0);
