@@ -27,9 +27,9 @@ struct TraceRequest {
 class TraceRecording {
  public:
   // Tasks call Align to agree on the first recorded step. A task waits for the other tasks' calls
-  // until this long after the start of the recording.
+  // at most until the recording is this old.
   static constexpr Duration kAlign = std::chrono::seconds(2);
-  // Tasks may deliver spans for this long after the time limit of the recording.
+  // After the time limit of the recording, tasks may deliver spans for this long.
   static constexpr Duration kDelivery = std::chrono::seconds(3);
   static constexpr size_t kMaxSpans = 500'000;            // Limit for all tasks together.
   static constexpr int kMaxNames = 256, kMaxLanes = 256;  // Limits for each task.

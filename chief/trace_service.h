@@ -1,7 +1,7 @@
 // TraceService makes the traces that `muster trace` requests. A trace has the spans (named
 // intervals of time) that tasks record during a few steps. TraceService tells the tasks to record,
-// waits for their spans until a deadline, and writes one file to model_dir/trace/. The file names
-// each task that did not answer, but has no spans of this task. TraceService needs no LibTorch.
+// waits for their spans until a deadline, and writes one file to model_dir/trace/. If a task did
+// not answer, the file lists the task's name, but no spans of it. TraceService needs no LibTorch.
 //
 // Thread-safe. A TraceService must outlive the gRPC server on which it is registered.
 #pragma once

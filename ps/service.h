@@ -58,7 +58,7 @@ struct PsServiceOptions {
 struct PsStatus {
   uint64_t view = 0;                       // The number of the current view.
   std::vector<int> primary_of, backup_of;  // Indices of shards.
-  int64_t updates = 0;                     // The largest number of updates of one chunk.
+  int64_t updates = 0;                     // The update count of the chunk with the most updates.
   int connections = 0;                     // The number of open data connections.
 };
 

@@ -33,7 +33,7 @@ struct MembershipOptions {
   // A session is the gRPC stream between a member and the coordinator. A member is lost if its
   // session breaks and does not resume within this time.
   Duration resume = std::chrono::seconds(1);
-  // A member is lost after this long without a heartbeat.
+  // A member is lost if it has sent no heartbeat for this long.
   Duration heartbeat = std::chrono::seconds(10);
   // Once a member has finished training, each other member must finish training within this time.
   // The time starts anew when the other member enters a new phase. The timeout does not apply while
@@ -44,8 +44,8 @@ struct MembershipOptions {
   Duration formation = std::chrono::seconds(25);
   int max_failed_formations = 3;  // The job ends after this many failed formations in a row.
   // If a collective operation fails and no member is known to be lost, the coordinator waits this
-  // long for the root cause. During this wait a member counts as lost after `suspect` without a
-  // heartbeat.
+  // long for the root cause. During this wait, a member also counts as lost if it has sent no
+  // heartbeat for the time `suspect`.
   Duration root_cause_wait = std::chrono::seconds(3);
   Duration suspect = std::chrono::milliseconds(2500);
   // The verdict is the outcome of the job. The coordinator sends it to all members, which
@@ -67,15 +67,15 @@ struct MembershipOptions {
   // absent members: it does not stop the job and does not apply `grace`.
   Duration survivors = std::chrono::seconds(3);
   // Elastic jobs: the coordinator admits new members together, in one new generation. It waits
-  // while another member is joining. If members are still missing, it waits for `gather` after the
-  // last new member became ready. It waits at most `gather_most` after the first new member became
-  // ready.
+  // while another member is joining. If members are still missing, it waits until the time `gather`
+  // has passed since the last new member became ready. The wait ends at most `gather_most` after
+  // the first new member became ready.
   Duration gather = std::chrono::seconds(3);
   Duration gather_most = std::chrono::seconds(15);
   // Elastic jobs: if the process of a task is lost in its first step, the other members do not wait
   // for this task. After the second such loss in a row, the coordinator does not admit the task for
   // `backoff`. Each further loss doubles this time, up to `max_backoff`. The coordinator admits the
-  // task earlier if there are too few members without this task.
+  // task earlier if the other present members are too few to train.
   Duration backoff = std::chrono::seconds(10);
   Duration max_backoff = std::chrono::minutes(5);
   // Selects the MembershipPolicy (chief/decision/membership_policy.h). True for a parameter-server
@@ -272,8 +272,8 @@ bool Ready(const MemberInfo& member);
 std::vector<int> NextMembers(PausingTime now, const JobState& state,
                              const MembershipOptions& options);
 
-// Returns the data that the coordinator keeps about a member after its process is lost. The result
-// has the same in_generation as `lost`, because synchronous members wait for a lost member. For
+// Returns the data that the coordinator keeps about a member after its process is lost. Copies
+// in_generation from `lost`: a generation of synchronous members still includes a lost member. For
 // independent members, the caller sets in_generation to false.
 MemberInfo Absent(PausingTime now, const JobState& state, const MemberInfo& lost,
                   const MembershipOptions& options);

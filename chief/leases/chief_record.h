@@ -42,8 +42,8 @@ struct ChiefRecord {
   std::optional<push_pull::IntegerBuffers> integers;
   Json callbacks;  // A checkpoint::CallbackRecord. Null if there are no callbacks.
   // nullopt until training has ended and the last checkpoint is saved. "" if training is complete,
-  // else the reason for the early end. If `ended` has a value, a restarted chief ends the job.
-  // Workers may already know that training has ended, and ask for no work.
+  // else the reason for the early end. If `ended` has a value, a restarted chief ends the job,
+  // because workers that already know of the end ask for no work.
   std::optional<std::string> ended;
 };
 

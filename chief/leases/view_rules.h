@@ -39,13 +39,13 @@ void LoseServer(int task, Placements* placements);
 // The ps tasks that are connected to the chief and can store a shard.
 using Present = std::set<int>;
 
-// Called for a shard that no task has served since `since`. Returns whether the chief must restore
-// the shard from an older state. The chief must restore it if `holders` is empty, or if no holder
-// has returned within `patience` after `since`.
+// Called for a shard that has had no serving task since the time `since`. Returns whether the chief
+// must restore the shard from an older state. The chief must restore it if `holders` is empty, or
+// if no holder has returned within `patience` after `since`.
 bool MustRestore(const Holders& holders, MonotonicTime since, Duration patience, MonotonicTime now);
 
-// Returns a pair (shard, task) for each shard without a primary that the chief can restore on
-// `task`. `task` is the first present task that may store the shard.
+// For each shard that has no primary, returns a pair (shard, task) if a task that may store the
+// shard is present. `task` is the first such task. The chief can restore the shard on `task`.
 std::vector<std::pair<int, int>> ToRestore(const Placements& placements, const Present& present,
                                            int replicas);
 // Makes `task` the primary of a shard. Called when the chief has sent a state of the shard to the
@@ -62,9 +62,9 @@ bool Synced(int primary, int shard, Placements* placements);
 
 // Called when the task `primary` reports that its backup of `shard` does not answer. Returns true
 // if the primary may continue without the backup: `primary` is the primary of the shard, and the
-// shard has a backup. The backup then counts as not in sync, until Synced is called. The primary
-// learns earlier than the chief that a backup is in sync. The backup may therefore be in sync
-// although ShardPlacement::in_sync is false at the call.
+// shard has a backup. The backup then counts as not in sync, until Synced is called. The condition
+// does not include in_sync: the primary learns earlier than the chief that a backup is in sync, so
+// the backup may be in sync although ShardPlacement::in_sync is still false.
 bool CanDropBackup(int primary, int shard, Placements* placements);
 
 // Returns the placements with which a restarted chief begins. `record` has the placements of the

@@ -64,18 +64,18 @@ class Owner {
   // directory, "" if none. The id equals run_id() if this owner continues that run.
   virtual const std::string& previous_run_id() const = 0;
   // Returns true if this owner begins a new run in place of the directory's earlier run, because
-  // the job asks for it (restore: never). Also returns true if this owner continues a new run
-  // (RunChoice::kResume) whose previous chief died before RecordRun.
+  // the job asks for it (restore: never). Also returns true if the previous chief began such a run
+  // but died before RecordRun, and this owner resumes it (RunChoice::kResume).
   virtual bool starts_new_run() const = 0;
   // Returns the random id of this owner, made of letters and digits.
   virtual const std::string& token() const = 0;
   // Returns the chief's term: a number above the terms of all earlier owners of the directory.
   virtual uint32_t term() const = 0;
-  // Writes to the disk that the run `run_id` has begun, and that this owner's term is at least
-  // `term`. Called before the first generation (period of training) with this id or term is formed.
-  // On an error, the caller must not use the id or the term. Before the first call, a new run
-  // counts as not begun. If the chief dies before the first call, any state of the members belongs
-  // to an earlier run, and the chief's successor can continue that run.
+  // Records on the disk: the run `run_id` has begun, and this owner's term is at least `term`.
+  // Called before the first generation (period of training) with this id or term is formed. On an
+  // error, the caller must not use the id or the term. Before the first call, a new run counts as
+  // not begun. If the chief dies before the first call, any state of the members belongs to an
+  // earlier run, and the chief's successor can continue that run.
   virtual absl::Status RecordRun(const std::string& run_id, uint32_t term) = 0;
   // Reads owner.json again. Returns OK if this process still owns the directory. Returns Superseded
   // if another process has taken the directory, or if the directory is gone. The message says which

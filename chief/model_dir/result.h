@@ -49,7 +49,7 @@ class InputWait {
   double Seconds() const;  // The total time spent waiting, in seconds.
 
  private:
-  // Returns whether the first steps count.
+  // Returns whether the warm-up steps are included in the results.
   bool all() const { return steps_ < 2 * warm_up_steps_; }
 
   int64_t warm_up_steps_, steps_ = 0;
@@ -94,7 +94,7 @@ class RunRecord {
   void OnEpoch(const EpochReport& report);
   // Called if the program ended training before the job's last step.
   void OnFinish() { finished_ = true; }
-  // Counts damaged examples that were omitted, and keeps `names`, which describes them. An example
+  // Counts damaged examples that were omitted, and keeps their descriptions `names`. An example
   // counts each time it is omitted.
   void OnLeftOut(const std::string& split, int64_t examples, const std::vector<std::string>& names);
   // Sets the note of the callback `name` for result.json.

@@ -1,6 +1,6 @@
 // RunFolders writes the TensorBoard folders of a model_dir: train/, validation/, test/, eval/,
-// system/. A run that resumes from a checkpoint trains some steps again. Earlier points of these
-// steps are void, and RunFolders removes them. Used by one thread at a time.
+// system/. A run that resumes from a checkpoint trains some steps again. RunFolders removes the
+// void points: those that were written for these steps before. Used by one thread at a time.
 //
 // RunFolders creates a folder at the first write to it, so no folder is empty. The first call of
 // OnStart opens each folder that an earlier process has left. OnStart therefore removes void points

@@ -32,8 +32,8 @@ class RunHistory {
   // finished steps count as one loss.
   void OnLost(const std::string& task, const std::string& why, MonotonicTime now);
   // Called when a generation begins from the state after `step`. If no loss was reported since the
-  // previous generation, the new generation itself counts as a loss: a member joined, or a link
-  // broke.
+  // previous generation began, a member must have joined or a link must have broken. This counts as
+  // a loss.
   void OnStart(int64_t step, MonotonicTime now);
   // Called when a step is finished. Returns true if it is the first finished step of a generation
   // that began after a loss.
@@ -52,7 +52,7 @@ class RunHistory {
   static constexpr size_t kMaxLosses = 20;
   struct Loss {
     int64_t step = 0;    // The step after which training resumed, or the last known step.
-    double seconds = 0;  // From the progress before the loss to the next step or the run's end.
+    double seconds = 0;  // From the last progress before the loss to the run's next step or end.
     std::string cause;
   };
   // A loss after which no step of a new generation has finished.

@@ -34,7 +34,7 @@ struct RunSetup {
 // Sets the fields of `setup` except `servers` and `built_integers`. The argument
 // `global_batch_size` is the value in the checkpoint, 0 if there is no checkpoint. Returns
 // ConfigurationError if the job cannot run with this data and these servers. REQUIRES:
-// `setup->servers` is set. If there is a checkpoint, `state` has restored it.
+// `setup->servers` is set, and the checkpoint, if there is one, has been restored into `state`.
 absl::Status SetUpRun(const DirectorOptions& options, const DirectorStart& start,
                       const ShardState& state, int64_t global_batch_size, RunSetup* setup);
 

@@ -32,8 +32,8 @@ class TrainingCallbacks {
   void TakeOver(const checkpoint::TrainingState& at,
                 std::optional<checkpoint::CallbackRecord> record, bool stopped,
                 std::pair<bool, bool> due);
-  // Returns whether training has reached the job's number of epochs or its number of steps at the
-  // state `at`.
+  // Returns whether training, at the state `at`, has reached the job's number of epochs or its
+  // number of steps.
   bool IsFinished(const checkpoint::TrainingState& at) const;
   // Returns the state of the callbacks, nullopt if the job has none.
   const std::optional<checkpoint::CallbackRecord>& record() const { return record_; }
@@ -45,15 +45,15 @@ class TrainingCallbacks {
   // Returns whether a callback has stopped training.
   bool stopping() const { return record_ && !record_->stop.empty(); }
   // EpochEnded returns whether the hooks for the end of an epoch must run at the state `at`.
-  // EpochBegins returns whether the hooks for the start of an epoch must run at `at`.
+  // EpochBegins returns whether the hooks for the start of an epoch must run at this state.
   bool EpochEnded(const checkpoint::TrainingState& at) const;
   bool EpochBegins(const checkpoint::TrainingState& at) const {
     return record_ && record_->epochs_begun <= at.epoch;
   }
-  // Returns whether a callback keeps a copy of the weights after `steps`, the newest completed
-  // step. When training resumes, the chief's replica may no longer hold this copy. The servers hold
-  // the same weights, so the chief reads the weights from the servers before it runs the hooks for
-  // the start of training.
+  // Returns whether a callback's kept weights are those after step `steps`, the newest completed
+  // step. When training resumes, the chief's replica may no longer hold the kept weights. The
+  // servers hold the same weights, so the chief reads the weights from the servers before it runs
+  // the hooks for the start of training.
   bool BeginWithWeights(int64_t steps) const;
 
   // ---- Run hooks

@@ -55,8 +55,8 @@ class ShardClient {
   };
   std::unique_ptr<Filling> Fill();
   // Makes a copy of the shards of which the task is the primary, that is, the shards that the task
-  // serves to workers. The copy gets the name `name`. Returns the indices of these shards. The task
-  // copies a value only just before it updates the value.
+  // serves to workers. The copy gets the name `name`. Returns the indices of these shards. The copy
+  // is lazy: the task copies a value when it is about to update the value.
   absl::StatusOr<std::vector<int>> Cut(const std::string& name);
   // Reads the chunks of a shard from the copy `name`, in order. Omits chunks of embedding tables.
   // Calls `take` with each chunk. Stops at the first error of `take` and returns this error.

@@ -39,8 +39,8 @@ class RunWatch final : public Observer {
   void OnEvaluation(const std::map<std::string, double>& metrics);
   // Records a complete checkpoint. `path` is its folder.
   void OnCheckpoint(int64_t step, const std::string& path);
-  // Records an event at the current time. Ignores the age in `event`. Replaces the step -1 by the
-  // current step. Does not block.
+  // Records an event at the current time. Ignores the age in `event`. If the step in `event` is -1,
+  // records the current step, if any. Does not block.
   void OnEvent(proto::RunEvent event);
 
   // Called for CoordinatorOptions::on_straggler. Records that `task` is now a straggler or is no

@@ -29,8 +29,8 @@ class RowSource {
 };
 using RowSources = std::vector<std::shared_ptr<const RowSource>>;
 
-// Opens a safetensors file. The result stays valid when the file is renamed or removed. The caller
-// puts the file's name before the message of a DataError.
+// Opens a safetensors file. The result stays valid when the file is renamed or removed. The message
+// of a DataError does not contain the file's name. The caller adds the name in front.
 absl::StatusOr<std::shared_ptr<const RowSource>> OpenRows(std::unique_ptr<ReadableFile> file);
 // Returns a set of the tensors of `file`. The bytes of the tensors stay in the file.
 TensorSet TensorsOf(std::shared_ptr<const RowSource> file);

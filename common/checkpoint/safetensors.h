@@ -28,7 +28,7 @@ struct SafetensorsHeader {
 
 // Reads and checks the header. Returns a DataError for wrong lengths, invalid JSON, unknown types,
 // wrong shapes, duplicate names, and positions that overlap, leave holes or are out of range. The
-// caller puts the file's name before the message.
+// message does not contain the file's name. The caller adds the name in front.
 absl::StatusOr<SafetensorsHeader> ReadSafetensorsHeader(const ReadableFile& file);
 // Parses the JSON of a header, with the same checks. `data_bytes` is the size of the data. If
 // `foreign` is true, unknown types are not an error.

@@ -95,7 +95,7 @@ struct LoadedBatch {
   std::vector<std::string> damaged;  // One error for each damaged example.
   std::shared_ptr<void> prepared;    // Set by PipelineOptions::prepare.
   // `next` is the position of the next global batch. `next_data` is the same position, counted in
-  // passes over the data: `epoch` is the number of the pass, and `offset` is the number of the
+  // passes over the data: `epoch` is the number of the pass, and `offset` is the index of the
   // example in that pass. `next` and `next_data` can differ only for data of unknown size.
   Position next, next_data;
 };
@@ -110,7 +110,7 @@ struct PipelineOptions {
   bool repeat = true;  // If false, Next returns kOutOfRange after one epoch.
   // If true, damaged examples are left out of batches (PresentExamples).
   bool skip_damaged = false;
-  // The largest number of threads for kAuto. 0 means the number of cores of this process.
+  // The maximum number of threads for kAuto. 0 means the number of cores of this process.
   int cores = 0;
   // Called with each loaded batch, on the thread that loaded the batch. May be null.
   std::function<absl::Status(LoadedBatch*)> prepare = nullptr;
@@ -128,7 +128,7 @@ struct StreamPlan {
   int64_t steps_per_epoch = 0;  // The maximum number of batches of an epoch. 0: no limit.
   Position start;               // The position of the first batch.
   // The same position, counted in passes over the data: `epoch` is the number of the pass, and
-  // `offset` is the number of the example in that pass.
+  // `offset` is the index of the example in that pass.
   Position start_data;
 };
 

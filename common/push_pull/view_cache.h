@@ -23,7 +23,7 @@ class ViewCache {
     // This object's thread calls all functions of Options.
     std::function<void()> changed;  // Called when a new view has arrived.
     // Called if next_view fails and a channel made no progress during the whole call of next_view.
-    // After this call, the object calls no function of Options.
+    // After the call of `failed`, the object calls no function of Options.
     std::function<void(absl::Status)> failed;
   };
   explicit ViewCache(Options options);

@@ -75,7 +75,7 @@ inline constexpr char kRunKeyDescriptor[] = "MUSTER_RUN_KEY_FD";
 // variable from the environment, so that child processes do not look for the descriptor.
 std::optional<int> TakeRunKeyDescriptor();
 
-// The smallest number of a descriptor that a child process inherits for its key. Between fork and
+// A child process inherits its key through a descriptor with at least this number. Between fork and
 // exec, the launcher assigns lower numbers to the child's standard streams and pipes.
 inline constexpr int kMinInheritedDescriptor = 10;
 // Writes the text of a key file to a memory file (memfd). Returns a descriptor that stays open

@@ -1,6 +1,6 @@
 // The member's side of a session. A session is the gRPC stream between a member (a chief, worker or
-// ps task) and the coordinator, which runs in the chief. SessionClient has no thread. Its callbacks
-// run on gRPC's threads, one at a time.
+// ps task) and the coordinator. The coordinator runs in the chief. SessionClient has no thread. Its
+// callbacks run on gRPC's threads, one at a time.
 #pragma once
 
 #include <grpcpp/support/client_callback.h>

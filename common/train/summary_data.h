@@ -15,8 +15,8 @@ namespace muster {
 // The maximum number of images for one tag in a step or pass.
 inline constexpr int kMaxImages = 3;
 
-// The data of one step or pass on one replica. If the program uses a tag in several calls, only the
-// first call counts.
+// The data of one step or pass on one replica. Calls with an empty tensor are ignored. Of the other
+// calls, only the first for each tag counts.
 class SummaryData {
  public:
   // `wanted` is true in steps for which summaries are written. Both functions copy `images` or

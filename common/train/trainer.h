@@ -93,13 +93,13 @@ class Trainer {
   // then returns `unloaded`. If a process has completed a step, Run ignores the error, because the
   // weights are not needed.
   void EndUnlessTakenOver(absl::Status unloaded) { unloaded_ = std::move(unloaded); }
-  // Trains to the end of the job, with one thread for each replica. Returns the final status: OK at
-  // the end of training, Preempted if all replicas stopped on request, or an error. If the final
-  // state could not be saved, the error is retryable, which means that a restart of the task may
+  // Trains to the end of the job, with one thread for each replica. Returns the final status:
+  // OK at the end of training, Preempted if all replicas stopped on request, or an error. If
+  // the final state could not be saved, the error is retryable: a restart of the task may
   // succeed.
   absl::Status Run(Membership* membership);
-  // Thread-safe. Returns true if this process has completed a step, which shows that its devices
-  // and its program work.
+  // Thread-safe. Returns true if this process has completed a step. Its devices and its program
+  // then work.
   bool has_trained() const { return has_trained_; }
 
  private:

@@ -24,9 +24,9 @@ namespace muster::hosts {
 inline constexpr size_t kLongestMessage = 16 * 1024 * 1024;
 // The launcher sends a message at least this often.
 inline constexpr Duration kPingEvery = std::chrono::seconds(5);
-// After this time without a message from the launcher, run-tasks ends the tasks. The launcher
-// reconnects when ssh has detected a dead connection. kSilenceLimit must be less than the time
-// that ssh needs for the detection. The old tasks of a host then end before the launcher
+// If run-tasks receives no message from the launcher for this long, it ends the tasks. The
+// launcher reconnects when ssh has detected a dead connection. kSilenceLimit must be less than the
+// time that ssh needs for the detection. The old tasks of a host then end before the launcher
 // reconnects.
 inline constexpr Duration kSilenceLimit = std::chrono::seconds(25);
 

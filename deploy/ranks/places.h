@@ -39,7 +39,7 @@ absl::StatusOr<std::vector<Address>> WithPorts(const std::vector<std::string>& h
                                                const std::vector<int>& ports);
 // Returns `width` consecutive ports, starting with `first`.
 absl::StatusOr<std::vector<int>> PortsFrom(int first, int width);
-// Returns the number of ports that WithPorts needs: the largest number of processes on one host.
+// Returns the number of ports that WithPorts needs: the maximum number of processes per host.
 int WidthOf(const std::vector<std::string>& hosts);
 
 // The implementations of ReadRanks.

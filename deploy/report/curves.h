@@ -17,9 +17,9 @@ inline constexpr size_t kMaxPoints = 1000;       // The maximum for one curve.
 inline constexpr size_t kMaxPagePoints = 60000;  // The maximum for all curves of a page.
 inline constexpr size_t kFewestPoints = 50;      // The limit for one curve is never lower.
 
-// Returns at most `most` of the points, in their order. Keeps the first and the last point. Divides
-// the other points into equal parts. Keeps up to three points of each part: the smallest value, the
-// largest value, and the first value that is not finite. REQUIRES: most >= 5.
+// Returns no more than `most` of the points, in their order. Keeps the first and the last point.
+// Divides the other points into equal parts. Keeps up to three points of each part: the smallest
+// value, the largest value, and the first value that is not finite. REQUIRES: most >= 5.
 std::vector<summary::Point> Downsampled(const std::vector<summary::Point>& points, size_t most);
 
 // Returns the data that the page's script draws: {"runs": [{"name", "curves": [{"folder", "tag",

@@ -18,7 +18,7 @@ struct ClickOptions {
 
 inline constexpr int64_t kClickFeatures = 8;  // The number of features with keys.
 inline constexpr int64_t kClickLists = 3;     // The number of features with lists of keys.
-// The largest number of keys in a list. The smallest number is 1.
+// The maximum number of keys in a list. The minimum is 1.
 inline constexpr int64_t kClickValues = 5;
 inline constexpr int64_t kClickDense = 6;  // The number of numeric features.
 inline constexpr int64_t kClickPadding = -1;

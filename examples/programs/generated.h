@@ -56,7 +56,7 @@ struct AtLeast {
   const char* name;
   int64_t value, least;
 };
-// Checks that each value is at least `least`. Reports each smaller value with args.Fail().
+// Checks that no value is below its `least`. Reports each smaller value with args.Fail().
 inline void Check(JsonObject& args, std::initializer_list<AtLeast> all) {
   for (const auto& [name, value, least] : all)
     if (value < least) args.Fail(name, fmt::format("must be at least {}, is {}", least, value));

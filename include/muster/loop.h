@@ -44,7 +44,7 @@ struct ReplicaContext {
 // the same loop in its own thread, and must make the same calls in the same order. In two cases, a
 // call throws an exception that the program must not catch. In the first case, another process of
 // the job was lost. In the second case, a user or the cluster requests that the job stops, and the
-// request arrives during evaluate() or between two steps of one batch.
+// request arrives during evaluate() or between two steps over one batch (see next()).
 //
 // When a run resumes from a checkpoint, Muster calls Program::run() again. steps(), epoch() and
 // steps_left() then return the saved values. The program must derive its position from these values
@@ -68,7 +68,7 @@ class Loop {
   // batch of an epoch, continues with the first batch of the next epoch. Returns false at the end
   // of the job: after all epochs, after the job's max_steps, after finish(), or after a stop
   // request. `steps` is the number of steps that the program will run over the batch. The position
-  // in the data advances after the last of these steps. A run that resumes between two steps of a
+  // in the data advances after the last of these steps. A run that resumes between two steps over a
   // batch gets that batch again for the remaining steps.
   bool next(data::Batch* batch, int64_t steps = 1);
   // Returns the number of steps that the program must still run over the batch of the last next().

@@ -66,10 +66,10 @@ struct TableBags {
 // One step on one replica, over the replica's slice of one global batch. The slice may be empty
 // (first dimension 0). A step is a transaction: all replicas commit the step's changes, or no
 // replica does. The commit follows the step's last all-reduce. With one minimize() per step, the
-// commit updates the parameters. If a step calls minimize() twice, Muster restarts the first such
-// step. From then on, each minimize() of every step applies its update before it returns. A failure
-// before the commit undoes these updates. With parameter servers, pushed gradients stay applied.
-// In such a job, a step that has pushed gradients continues after a failure, without a restart.
+// commit updates the parameters. The first step that calls minimize() twice is started over. From
+// then on, each minimize() of every step applies its update before it returns. A failure before the
+// commit undoes these updates. With parameter servers, pushed gradients stay applied. In such a
+// job, a step that has pushed gradients before its second minimize() is not started over.
 class Step {
  public:
   explicit Step(StepImpl* impl) : impl_(impl) {}
@@ -140,8 +140,8 @@ class Step {
   // image() and histogram() show values of the first replica in TensorBoard, in one of every n
   // steps. n is the job's "summary.every_steps". In all other steps these calls cost almost
   // nothing. Images have shape [batch, channels, height, width] with 1, 3 or 4 channels. Pixels are
-  // uint8, or floating-point in [0, 1]. TensorBoard shows the first three images of the batch. For
-  // each name, only the first call of a step with a non-empty tensor counts.
+  // uint8, or floating-point in [0, 1]. TensorBoard shows the first three images of the batch. An
+  // empty tensor is ignored. Of the other calls in a step, only the first for each name counts.
   void image(const std::string& name, const at::Tensor& images);
   void histogram(const std::string& name, const at::Tensor& values);
   // Returns true if TensorBoard will show images and histograms of this step. A program can use

@@ -2,9 +2,9 @@
 // Director::Run. The methods are in two files:
 //   director.cc        Run: collects the situation, decides and acts, until the job is done
 //   director_begin.cc  the start of the job, until calls of workers are answered
-// DirectorImpl owns DirectorMembers (calls from workers and to ps tasks, and the state under its
-// mutex), ShardRollback, DirectorSaves, DirectorEpochs, TrainingReporter and TrainingCallbacks.
-// Each has a header of its own.
+// DirectorImpl owns DirectorMembers, ShardRollback, DirectorSaves, DirectorEpochs, TrainingReporter
+// and TrainingCallbacks. Each has a header of its own. DirectorMembers handles calls from workers,
+// makes calls to ps tasks, and has the state that its mutex guards.
 #pragma once
 
 #include <cstdint>

@@ -57,8 +57,8 @@ struct DirectorSituation {
   bool epoch_begins = false;     // True if the hooks for the start of the next epoch have to run.
   // True if the chief's replica of the model has the servers' current weights.
   bool weights_known = false;
-  // True if a callback keeps a copy of weights, and the copy is from the newest completed step. The
-  // chief then reads these weights from the servers before the hooks for the start of training.
+  // True if a callback keeps weights, and last copied them after the newest completed step. The
+  // chief gets this copy again from the servers before the hooks for the start of training.
   bool begins_with_weights = false;
 };
 

@@ -1,4 +1,4 @@
-// Makes text valid for protobuf strings and JSON, which accept only UTF-8. File names may contain
+// Makes text valid for protobuf strings and JSON. Both accept only UTF-8. File names may contain
 // any bytes, and so may errors that quote file names.
 #pragma once
 

@@ -41,9 +41,9 @@ struct CommunicatorOptions {
 std::unique_ptr<Communicator> MakeCommunicator(std::unique_ptr<Engine> engine,
                                                CommunicatorOptions options);
 
-// LabelsOf, TakeRecorder and IssueFor are for a communicator between replicas or GPUs, which uses
-// `communicator` to connect the processes of the replicas. The three functions have an effect only
-// if MakeCommunicator made `communicator`.
+// LabelsOf, TakeRecorder and IssueFor are for a communicator between replicas or GPUs. Such a
+// communicator uses `communicator` to connect the processes of the replicas. The three functions
+// have an effect only if MakeCommunicator made `communicator`.
 //
 // Returns CommunicatorOptions::labels. Returns an empty vector if MakeCommunicator did not make
 // `communicator`.

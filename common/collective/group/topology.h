@@ -23,7 +23,7 @@ struct Topology {
   // watch each other, so they have a link even if the link carries no data.
   std::vector<int> ring;
   // Only for kHierarchical: the rings between hosts. Ring between[i] consists of the i-th rank of
-  // each host. The number of rings is the smallest number of ranks on any host.
+  // each host. The number of rings is the number of ranks on the host with the fewest ranks.
   std::vector<std::vector<int>> between;
   // The ranks to which each rank has a link, in ascending order. Indexed by rank. If rank a has a
   // link to rank b, then b has a link to a. A rank has at most two links for each ring that

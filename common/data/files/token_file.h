@@ -23,9 +23,9 @@ class TokenFile {
                                                                const std::string& key);
   const WindowOptions& options() const { return options_; }
   int64_t windows() const { return windows_; }
-  // Copies options().length tokens to `to`. The first copied token is `shift` tokens after the
-  // start of the window. `shift` is 0, or 1 for the targets. REQUIRES: 0 <= window < windows(), and
-  // options().targets is true if `shift` is 1.
+  // Copies options().length tokens to the address `to`. The first copied token is `shift` tokens
+  // after the start of the window. `shift` is 0, or 1 for the targets. REQUIRES: 0 <= window <
+  // windows(), and options().targets is true if `shift` is 1.
   void Read(int64_t window, int64_t shift, int64_t* to) const;
 
  private:

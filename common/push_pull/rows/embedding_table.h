@@ -148,8 +148,8 @@ class EmbeddingTable {
   // Returns the locations of all rows, in unspecified order. The locations are valid until the next
   // Push or Restore.
   virtual std::vector<Place> Places() const = 0;
-  // Copies one column of the row at `place` to `to`. `column` is the index of the column. The table
-  // must not change during the call.
+  // Copies one column of the row at `place` to the address `to`. `column` is the index of the
+  // column. The table must not change during the call.
   virtual void Read(const Place& place, size_t column, float* to) const = 0;
 
   // Returns the keys without a row, and the counts of their updates (RowLimits::admit_after). The

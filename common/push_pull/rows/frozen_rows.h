@@ -43,7 +43,7 @@ class FrozenRows final : public EmbeddingTable::Frozen {
   struct ShardRows {
     absl::Mutex* mu;  // The shard's lock.
     std::shared_ptr<FrozenShard> shard;
-    int64_t begin;  // The number of the shard's first row in the whole snapshot.
+    int64_t begin;  // The index of the shard's first row in the whole snapshot.
   };
   FrozenRows(const RowShape& shape, RowType type, std::vector<ShardRows> parts, int64_t size)
       : shape_(shape), type_(type), parts_(std::move(parts)), size_(size) {}
@@ -54,8 +54,8 @@ class FrozenRows final : public EmbeddingTable::Frozen {
             float* out) const override;
 
  private:
-  // Calls use(shard, row, i) for each i from 0 to count - 1. `row` is the row with the number first
-  // + i. ForEach holds a reader lock on the row's shard during each call.
+  // Calls use(shard, row, i) for each i from 0 to count - 1. `row` is the row at index first + i of
+  // the snapshot. ForEach holds a reader lock on the row's shard during each call.
   template <typename Use>
   void ForEach(int64_t first, int64_t count, const Use& use) const;
 

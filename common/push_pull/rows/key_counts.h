@@ -18,8 +18,8 @@ class KeyCounts {
   explicit KeyCounts(size_t most) : most_(most) {}
 
   // Increments the key's count and returns the new count. If the key is new and the object is full,
-  // first halves all counts and removes counts of 0, and repeats this until at most `most` / 2 keys
-  // are left.
+  // first halves all counts and removes counts of 0, and repeats this until no more than `most` / 2
+  // keys are left.
   int64_t Add(uint64_t key);
   void Remove(uint64_t key) { counts_.erase(key); }
   void Set(uint64_t key, int64_t count) { counts_[key] = count; }

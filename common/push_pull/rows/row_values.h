@@ -14,8 +14,8 @@ inline int64_t FloatsOf(RowType type, int64_t width) {
   return type == RowType::kFloat32 ? width : (width + 1) / 2;
 }
 
-// The Store functions convert `row` to `type` and write the result to `to`. A finite value beyond
-// the range of the type becomes the largest finite value with the same sign.
+// The Store functions convert `row` to `type` and write the result to the address `to`. A finite
+// value beyond the range of the type becomes the largest finite value with the same sign.
 //
 // StoreNearest rounds to nearest, ties to even.
 void StoreNearest(RowType type, std::span<const float> row, float* to);

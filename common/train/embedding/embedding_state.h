@@ -72,7 +72,7 @@ class TableSnapshot {
  private:
   struct Rows;
   const Replica& replica_;
-  // Indexed by table. Each element has the rows sorted by key as int64.
+  // Indexed by table. Each element has the rows, sorted by key. Keys are compared as int64.
   std::vector<std::unique_ptr<Rows>> rows_;
   std::vector<checkpoint::TensorInfo> model_, optimizer_;
 };

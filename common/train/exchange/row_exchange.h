@@ -41,10 +41,10 @@ class RowExchange {
   absl::Status Pull(std::span<const RowRead> reads);
   // Pushes the gradients of `tables`. If there are no gradients, does nothing and
   // returns false. First writes RowGradients::learning_rate of each table to
-  // `learning_rates`, which is indexed by the servers' optimizer. Then calls `open`,
-  // which begins the push, and starts to send. Between `open` and the start of sending,
-  // no prefetch is sent. Last, fetches pushed rows again if they were prefetched for
-  // later batches.
+  // `learning_rates`, which is indexed by the servers' optimizer. Then calls `open` to
+  // begin the push. Then starts to send. Between `open` and the start of sending, no
+  // prefetch is sent. Last, fetches pushed rows again if they were prefetched for later
+  // batches.
   bool Push(std::span<const RowGradients> tables, std::span<double> learning_rates,
             const std::function<void()>& open);
 

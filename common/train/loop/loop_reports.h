@@ -4,7 +4,7 @@
 //
 // Only the reporter, the first replica of rank 0, calls the observers (common/train/membership.h).
 // In all other replicas, the methods that report do nothing. Every replica also adds numbers to the
-// meter of its process, which serves the process's /metrics. This class reads the LoopState and
+// meter of its process. The meter serves the process's /metrics. This class reads the LoopState and
 // does not communicate with other replicas. Used by the replica's thread.
 #pragma once
 

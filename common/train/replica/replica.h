@@ -140,7 +140,7 @@ class Replica {
   const std::vector<at::Tensor>& float_buffers() const { return float_buffers_; }
   // Returns the tensors that a new process of the job must receive, in a fixed order: parameters,
   // buffers except those of mode kPerReplica, and optimizer slots. A new process also receives
-  // tables() and kept(), which are not in the result.
+  // tables() and kept(). The result does not contain them.
   std::vector<at::Tensor> state() const;
   // Returns state(), except slots of the central_storage strategy, which exist once for all
   // replicas. Each replica has its own copy of the returned tensors.

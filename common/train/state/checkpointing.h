@@ -1,7 +1,7 @@
-// The interface between the training loop and the writer of checkpoints, which the chief
-// implements. A replica is one device's copy of the model, with its own thread. The first replica
-// of rank 0 calls a CheckpointSink after a step, when all replicas have the same state. No other
-// replica calls the sink.
+// The chief implements this interface. Through it, the training loop passes its state to the writer
+// of checkpoints. A replica is one device's copy of the model, with its own thread. The first
+// replica of rank 0 calls a CheckpointSink after a step, when all replicas have the same state. No
+// other replica calls the sink.
 #pragma once
 
 #include <memory>

@@ -30,7 +30,7 @@ inline constexpr size_t kMaxTicketBytes = 32;
 struct Hello {
   uint64_t generation = 0;
   int from = 0, to = 0;  // Ranks. In a view: indices of a worker (see kReplicaFrom) and a shard.
-  uint32_t channel = 0;  // Distinguishes several connections from `from` to `to`.
+  uint32_t channel = 0;  // Distinguishes connections with the same `from` and `to`.
   std::string ticket;    // The secret of the generation, 1 to 32 bytes.
 };
 

@@ -59,8 +59,8 @@ class PendingConnection : public std::enable_shared_from_this<PendingConnection>
 };
 
 // The pending connections of a listener. A source (Visitor::source) is an IPv4 address or a /64
-// network of IPv6. At the limit of a source, a new connection replaces one of the same source. At
-// the total limit, a new connection replaces one of the source with the most connections.
+// network of IPv6. At the limit for a source, a new connection replaces one of the same source. At
+// the total limit, it replaces a connection of the source that has the most connections.
 class PendingConnections {
  public:
   PendingConnections(size_t most, size_t most_of_one) : most_(most), most_of_one_(most_of_one) {}

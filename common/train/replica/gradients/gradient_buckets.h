@@ -12,8 +12,8 @@
 // the loss.
 //
 // Used by the replica's thread, with one exception: autograd may call OnGradient from its own
-// device thread during a backward pass. For CPU buckets, the communicator may allocate the memory,
-// which saves a copy. Like its communicator, a GradientBuckets belongs to one generation (a period
+// device thread during a backward pass. For CPU buckets, the communicator may allocate the memory.
+// This saves a copy. Like its communicator, a GradientBuckets belongs to one generation (a period
 // of training with fixed members).
 #pragma once
 

@@ -88,9 +88,9 @@ at::Tensor TakeGradient(const at::Tensor& parameter);
 // Adds `gradient` to `sum`. An undefined `sum` takes the memory of `gradient`. `again` is true if
 // the same backward pass has already added a gradient to `sum`.
 void AddGradient(const at::Tensor& gradient, bool again, at::Tensor* sum);
-// Copies `gradient` if another tensor shares its memory. The result can be changed in place. For
-// example, in `a.view({2, 2}) + b.view({2, 2})`, the gradients of `a` and `b` are views of one
-// tensor. Called after the backward pass, which has references to the gradients.
+// Copies `gradient` if another tensor shares its memory. For example, in `a.view({2, 2}) +
+// b.view({2, 2})`, the gradients of `a` and `b` are views of one tensor. The result can be changed
+// in place. Called after the backward pass, because the pass holds references to the gradients.
 void OwnMemory(at::Tensor* gradient);
 
 }  // namespace muster
