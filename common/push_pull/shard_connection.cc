@@ -24,7 +24,7 @@ constexpr size_t kMaxPieces = 256;  // Per system call.
 constexpr size_t kMaxInMemory = 64, kMax = 8, kMaxNarrowed = 2;
 // The target size of a row request of several chunks, and of its answer. It is large enough that
 // overhead is small, and small enough that worker and server overlap on larger batches.
-constexpr size_t kMaxTogether = 1 << 20;
+constexpr size_t kMaxTogether = 512 << 10;
 
 // Returns in `out` the part of `pieces` from byte `from` on, as many pieces as fit.
 size_t Rest(std::span<const iovec> pieces, size_t from, std::span<iovec> out) {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <bit>
 #include <cstring>
@@ -26,6 +27,9 @@ namespace muster::push_pull {
 namespace {
 
 constexpr size_t kBlock = 32;  // Rows of a 16-bit type that are updated together.
+// Keys whose entries and rows are loaded into the processor's cache before they are used. Their
+// memory accesses overlap.
+constexpr size_t kTogether = 128;
 // The fraction of a limit that is evicted beyond the necessary rows.
 constexpr size_t kSpareShare = 16;
 
@@ -217,29 +221,33 @@ size_t EmbeddingTableImpl::PeekShard(size_t index, std::span<const uint64_t> key
   const auto width = static_cast<size_t>(options_.width);
   const Shard& shard = *shards_[index];
   const std::span<const uint32_t> places = sorted.of(index);
-  std::vector<std::pair<const float*, uint32_t>> found;
   std::vector<uint64_t> missing;
   std::vector<float*> missing_rows;
+  missing.reserve(places.size());
+  missing_rows.reserve(places.size());
   {
     absl::ReaderMutexLock lock(&shard.mu);
-    for (size_t i = 0; i < places.size(); ++i) {
-      if (i + kPrefetchDistance < places.size())
-        shard.rows.Prefetch(sorted.hashes[places[i + kPrefetchDistance]]);
-      const uint64_t key = keys[places[i]];
-      const float* row = shard.rows.At(key, sorted.hashes[places[i]]).row;
-      if (row != nullptr) {
-        __builtin_prefetch(row);
-        found.emplace_back(row, places[i]);
-      } else {
-        missing.push_back(key);
-        missing_rows.push_back(rows.data() + places[i] * width);
+    for (size_t begin = 0; begin < places.size(); begin += kTogether) {
+      const auto block = places.subspan(begin, std::min(kTogether, places.size() - begin));
+      for (const uint32_t place : block) shard.rows.Prefetch(sorted.hashes[place]);
+      std::array<const float*, kTogether> found;
+      for (size_t i = 0; i < block.size(); ++i) {
+        found[i] = shard.rows.At(keys[block[i]], sorted.hashes[block[i]]).row;
+        if (found[i] != nullptr) __builtin_prefetch(found[i]);
+      }
+      for (size_t i = 0; i < block.size(); ++i) {
+        const std::span<float> row = rows.subspan(block[i] * width, width);
+        if (found[i] != nullptr) {
+          Load(options_.type, found[i], row);
+        } else {
+          missing.push_back(keys[block[i]]);
+          missing_rows.push_back(row.data());
+        }
       }
     }
-    for (const auto& [row, place] : found)
-      Load(options_.type, row, rows.subspan(place * width, width));
   }
   Initialize(options_.initializer, options_.seed, options_.width, missing, missing_rows);
-  return found.size();
+  return places.size() - missing.size();
 }
 
 // ---- Updates.
@@ -288,13 +296,15 @@ void EmbeddingTableImpl::FindLocked(Shard& shard, const ShardPush& part, int64_t
   updated->new_rows.clear();
   updated->gradients.resize(part.places.size() * width);
   for (size_t i = 0; i < part.places.size(); ++i) {
-    if (i + kPrefetchDistance < part.places.size())
-      shard.rows.Prefetch(hashes[part.places[i + kPrefetchDistance]]);
+    if (i % kTogether == 0)
+      for (size_t j = i; j < std::min(i + kTogether, part.places.size()); ++j)
+        shard.rows.Prefetch(hashes[part.places[j]]);
     const uint32_t place = part.places[i];
     float* row = RowLocked(shard, part.keys[place], hashes[place], step, updated);
     if (row == nullptr) continue;
-    std::copy_n(part.gradients.data() + place * width, width,
-                updated->gradients.data() + updated->rows.size() * width);
+    __builtin_prefetch(row, 1);
+    CopyRow(part.gradients.data() + place * width, options_.width,
+            updated->gradients.data() + updated->rows.size() * width);
     updated->rows.push_back(row);
     if (options_.type != RowType::kFloat32) updated->hashes.push_back(hashes[place]);
   }

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "common/base/prefetch.h"
+#include "common/push_pull/rows/row_values.h"
 
 namespace muster::push_pull {
 void SpreadRows(std::span<const uint64_t> keys, int servers, RowSpread* spread) {
@@ -29,8 +30,8 @@ void SpreadRows(std::span<const uint64_t> keys, int servers, RowSpread* spread) 
 void UnspreadRows(const RowSpread& spread, int64_t width, std::span<const float> by_chunk,
                   std::span<float> rows) {
   for (size_t i = 0; i < spread.order.size(); ++i)
-    std::copy_n(by_chunk.data() + static_cast<int64_t>(i) * width, width,
-                rows.data() + static_cast<int64_t>(spread.order[i]) * width);
+    CopyRow(by_chunk.data() + static_cast<int64_t>(i) * width, width,
+            rows.data() + static_cast<int64_t>(spread.order[i]) * width);
 }
 
 float* PackChunk(const RowSpread& spread, size_t chunk, int64_t width, std::span<const float> rows,
@@ -43,7 +44,7 @@ float* PackChunk(const RowSpread& spread, size_t chunk, int64_t width, std::span
     if (i + kPrefetchDistance < end)
       __builtin_prefetch(rows.data() +
                          static_cast<int64_t>(spread.order[i + kPrefetchDistance]) * width);
-    std::copy_n(rows.data() + static_cast<int64_t>(spread.order[i]) * width, width, to);
+    CopyRow(rows.data() + static_cast<int64_t>(spread.order[i]) * width, width, to);
   }
   return to;
 }

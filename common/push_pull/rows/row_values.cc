@@ -96,7 +96,7 @@ void StoreRounded(RowType type, std::span<const float> row, uint64_t chance, flo
 void Load(RowType type, const float* from, std::span<float> row) {
   static const auto kernel = MUSTER_CHOOSE_KERNEL(LoadHalves);
   if (type == RowType::kFloat32) {
-    std::copy_n(from, row.size(), row.begin());
+    CopyRow(from, static_cast<int64_t>(row.size()), row.data());
   } else {
     kernel(type, reinterpret_cast<const uint16_t*>(from), row.data(),
            static_cast<int64_t>(row.size()));

@@ -201,7 +201,7 @@ TEST_F(RowFrames, OneFrameForAllTablesOfAPullAndOfAPush) {
 }
 
 TEST_F(RowFrames, WhatIsLargeTravelsInSeveral) {
-  std::vector<uint64_t> many(50'000);  // 600 kB of rows
+  std::vector<uint64_t> many(25'000);  // 300 kB of rows
   for (size_t i = 0; i < many.size(); ++i) many[i] = i;
   Connect();
   Link();
