@@ -137,10 +137,13 @@ bool LeaseTable::Adopt(int worker, int64_t id) {
 }
 
 int64_t LeaseTable::until_wait() const {
-  int64_t left = (options_.examples - offset_ + options_.batch - 1) / options_.batch;
+  const auto returned = static_cast<int64_t>(returned_.size());
+  if (!WhyClosed().empty()) return returned;
+  int64_t left = batches_per_epoch() - offset_ / options_.batch;
   if (options_.max_steps) left = std::min(left, *options_.max_steps - completed_ - open());
-  if (gate_.steps) left = std::min(left, *gate_.steps - completed_ - open());
-  return std::max<int64_t>(left, 0);
+  if (gate_.steps)
+    left = std::min(left, *gate_.steps - completed_ - static_cast<int64_t>(held_.size()));
+  return returned + left;
 }
 
 bool LeaseTable::done() const { return NoneLeft() && held_.empty() && returned_.empty(); }

@@ -119,8 +119,8 @@ class LeaseTable {
   // not complete.
   const std::deque<Lease>& returned() const { return returned_; }
   int64_t batches_per_epoch() const;
-  // Returns the number of new leases until the end of the epoch, of the run or of Gate::steps,
-  // whichever comes first. All workers wait there for the last leases.
+  // Returns the number of leases that Next can give out before all workers must wait for open
+  // leases: at the end of the epoch or of the run, or at a limit of the gate.
   int64_t until_wait() const;
   // Returns the number of the step in which a held lease completes, if all leases complete in the
   // order of their ids.

@@ -12,7 +12,7 @@ namespace muster::chief {
 namespace {
 
 // Limit of leases per answer, for short batches.
-constexpr int kMaxGiven = 64;
+constexpr int kMaxGiven = 16;
 
 }  // namespace
 
@@ -110,16 +110,17 @@ bool TrainingLeases::Offer(const proto::NextRequest& request, proto::NextReply* 
   const std::vector<Lease> held = leases_.held_by(worker);
   for (const Lease& lease : held) {
     if (HoldsId(request, lease.id)) continue;
-    told_to_pull_.erase(worker);  // The worker may not have received the earlier request to pull.
-    Fill(worker, lease, reply->mutable_lease());
-    return true;
+    // The worker did not receive the answer with these leases, or the request to pull.
+    if (!reply->has_lease()) told_to_pull_.erase(worker);
+    Fill(worker, lease, reply->has_lease() ? reply->add_more() : reply->mutable_lease());
   }
+  if (reply->has_lease()) return true;
   if (held.size() >= static_cast<size_t>(kMaxHeld)) {
     *reason = "two leases are enough";
     return false;
   }
-  const int64_t most = std::min<int64_t>({request.want(), kMaxGiven, FairShare()});
   const bool waits = clocks_.WaitsFor(worker, static_cast<int64_t>(held.size())) >= 0;
+  const int64_t share = FairShare();
   const LeaseTable::Answer answer = leases_.Next(worker, waits);
   if (answer.state != LeaseTable::State::kLeased) {
     *reason = answer.reason;
@@ -129,6 +130,7 @@ bool TrainingLeases::Offer(const proto::NextRequest& request, proto::NextReply* 
   Fill(worker, answer.lease, reply->mutable_lease());
   // Under a staleness bound each lease may have to wait.
   if (options_.max_staleness) return true;
+  const int64_t most = std::min<int64_t>({request.want(), kMaxGiven, share});
   for (int64_t i = 1; i < most; ++i) {
     const LeaseTable::Answer next = leases_.Next(worker);
     if (next.state != LeaseTable::State::kLeased) break;

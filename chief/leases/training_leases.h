@@ -111,8 +111,8 @@ class TrainingLeases {
 
  private:
   void Fill(int worker, const Lease& lease, proto::Lease* offer);
-  // Returns the number of leases that one answer may have, so that all workers complete their last
-  // leases at about the same time.
+  // Returns the limit for the leases of one answer, so that all workers complete their last leases
+  // at about the same time. An answer has at least one lease even if the limit is 0.
   int64_t FairShare() const;
 
   const Options options_;

@@ -36,6 +36,8 @@ constexpr Duration kBetween = std::chrono::milliseconds(20);
 // be a second old and lack them.
 constexpr Duration kRecent = std::chrono::seconds(30);
 constexpr size_t kMaxRecent = 4096;
+// With what a chief has not heard yet, less than the chief accepts (kMaxTellBytes).
+constexpr size_t kMaxRecentBytes = 4 << 20;
 
 // Returns whether the request is too large for one message.
 bool IsLarge(const proto::NextRequest& request) {
@@ -71,6 +73,7 @@ void WantNothingIfLarge(proto::NextRequest* request) {
 
 struct RecentBatch {
   MonotonicTime at;
+  size_t bytes = 0;
   proto::BatchDone done;
 };
 
@@ -178,6 +181,7 @@ class LeaseClientImpl final : public LeaseClient {
   std::vector<proto::BatchDone> asked_done_ ABSL_GUARDED_BY(mu_);
   std::vector<proto::EvaluationDone> evaluated_ ABSL_GUARDED_BY(mu_);  // Not reported yet.
   std::deque<RecentBatch> recent_ ABSL_GUARDED_BY(mu_);
+  size_t recent_bytes_ ABSL_GUARDED_BY(mu_) = 0;
   ShownBatches shown_ ABSL_GUARDED_BY(mu_);
   ChangedIntegers integers_ ABSL_GUARDED_BY(mu_);
   std::optional<IntegerBuffers> begins_with_ ABSL_GUARDED_BY(mu_);
@@ -384,8 +388,10 @@ void LeaseClientImpl::Complete(proto::BatchDone done) {
   const MonotonicTime now = Clock::now();
   // A chief that does not know this worker may have received none of these.
   while (!introduce_ && !recent_.empty() &&
-         (recent_.size() >= kMaxRecent || now - recent_.front().at > kRecent)) {
+         (recent_.size() >= kMaxRecent || recent_bytes_ > kMaxRecentBytes ||
+          now - recent_.front().at > kRecent)) {
     shown_.Forget(recent_.front().done.lease());
+    recent_bytes_ -= recent_.front().bytes;
     recent_.pop_front();
   }
   pace_.Completed(now);
@@ -393,7 +399,8 @@ void LeaseClientImpl::Complete(proto::BatchDone done) {
   const int64_t lease = done.lease();
   if (done.has_shown()) shown_.Keep(lease, std::move(*done.mutable_shown()));
   done.clear_shown();
-  recent_.push_back({now, done});
+  recent_.push_back({now, done.ByteSizeLong(), done});
+  recent_bytes_ += recent_.back().bytes;
   done_.push_back(std::move(done));
   CompletedLocked(lease);
 }

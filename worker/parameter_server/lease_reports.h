@@ -23,7 +23,7 @@ namespace muster::worker {
 class BatchPace {
  public:
   static constexpr Duration kTogether = std::chrono::milliseconds(100);
-  static constexpr int kMax = 64;
+  static constexpr int kMax = 16;
 
   // Called when a batch is completed.
   void Completed(MonotonicTime now) {

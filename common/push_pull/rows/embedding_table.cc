@@ -20,6 +20,7 @@
 #include "common/push_pull/rows/key_counts.h"
 #include "common/push_pull/rows/row_initializer.h"
 #include "common/push_pull/rows/row_shape.h"
+#include "common/push_pull/rows/row_spread.h"
 #include "common/push_pull/rows/row_storage.h"
 #include "common/push_pull/rows/row_values.h"
 
@@ -27,8 +28,8 @@ namespace muster::push_pull {
 namespace {
 
 constexpr size_t kBlock = 32;  // Rows of a 16-bit type that are updated together.
-// Keys whose entries and rows are loaded into the processor's cache before they are used. Their
-// memory accesses overlap.
+// The number of keys whose entries in the hash table are loaded into the processor's cache at the
+// same time, before they are used.
 constexpr size_t kTogether = 128;
 // The fraction of a limit that is evicted beyond the necessary rows.
 constexpr size_t kSpareShare = 16;
@@ -223,8 +224,6 @@ size_t EmbeddingTableImpl::PeekShard(size_t index, std::span<const uint64_t> key
   const std::span<const uint32_t> places = sorted.of(index);
   std::vector<uint64_t> missing;
   std::vector<float*> missing_rows;
-  missing.reserve(places.size());
-  missing_rows.reserve(places.size());
   {
     absl::ReaderMutexLock lock(&shard.mu);
     for (size_t begin = 0; begin < places.size(); begin += kTogether) {

@@ -1,11 +1,12 @@
-// Memory in huge pages. The keys of a batch are scattered over the memory of an embedding table.
-// In small pages, almost each access to a row needs a page-table lookup, which costs as much as the
-// access itself.
+// Memory in huge pages (2 MiB). The keys of a batch are scattered over the memory of an embedding
+// table. In small pages, almost each access to a row also waits for a page-table lookup.
 //
-// Blocks of at least one huge page (2 MiB) come from the C library and return to it. Smaller
-// blocks share huge pages: each has a power of two of bytes. A freed small block is reused for
-// blocks of its size, and stays with the process. Where the host has no huge pages, all blocks are
-// in small pages. With AddressSanitizer all blocks come from the C library, which checks accesses.
+// A block of at least one huge page has pages of its own, which return to the system when the block
+// is freed. Smaller blocks share huge pages. Their sizes are powers of two from 1 KiB on, and a
+// free block merges with the other half of the block from which it was split (the buddy allocator
+// of Knuth, The Art of Computer Programming, volume 1, 2.5). Where the system has no free huge
+// page, it uses small pages. In a build with AddressSanitizer or ThreadSanitizer all blocks come
+// from std::aligned_alloc, so that the sanitizer sees each block.
 //
 // Thread-safe.
 #pragma once
@@ -14,11 +15,15 @@
 
 namespace muster::push_pull {
 
-// Returns memory for `bytes` bytes, aligned to a cache line (64 bytes) and not initialized. Throws
+// Returns the size of the block that AllocateInHugePages returns for `bytes`: at least `bytes`.
+size_t HugePageBlockSize(size_t bytes);
+// Returns a block that is aligned to a cache line (64 bytes) and not initialized. Throws
 // std::bad_alloc if no memory is left.
 void* AllocateInHugePages(size_t bytes);
 // Frees a block. `bytes` must be the size that was given to AllocateInHugePages.
 void FreeInHugePages(void* block, size_t bytes);
+// Returns the number of huge pages that small blocks share. One is kept when all blocks are free.
+size_t SharedHugePages();
 
 // The allocator of a container in huge pages.
 template <typename T>

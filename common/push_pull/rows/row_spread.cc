@@ -1,10 +1,8 @@
 #include "common/push_pull/rows/row_spread.h"
 
-#include <algorithm>
 #include <cstring>
 
 #include "common/base/prefetch.h"
-#include "common/push_pull/rows/row_values.h"
 
 namespace muster::push_pull {
 void SpreadRows(std::span<const uint64_t> keys, int servers, RowSpread* spread) {

@@ -6,7 +6,7 @@
 namespace muster::push_pull {
 namespace {
 
-constexpr int64_t kFirstSlab = 64 << 10, kLargestSlab = 8 << 20;  // Bytes.
+constexpr int64_t kFirstSlab = 4 << 10, kLargestSlab = 8 << 20;  // Bytes.
 
 }  // namespace
 
@@ -14,13 +14,12 @@ RowStorage::RowStorage(int64_t floats, int64_t most) : floats_(floats), most_(mo
 
 void RowStorage::NewSlab() {
   const int64_t row = 4 * floats_;
-  int64_t rows = std::min(kLargestSlab, kFirstSlab << std::min<size_t>(slabs_.size(), 7)) / row;
+  int64_t rows = std::min(kLargestSlab, kFirstSlab << std::min<size_t>(slabs_.size(), 11)) / row;
   if (most_ > 0) rows = std::min(rows, most_);
-  rows = std::max<int64_t>(rows, 1);
-  const auto bytes = static_cast<size_t>(rows * row);
+  const size_t bytes = HugePageBlockSize(static_cast<size_t>(std::max<int64_t>(rows, 1) * row));
   slabs_.emplace_back(static_cast<float*>(AllocateInHugePages(bytes)), Free{bytes});
   next_ = slabs_.back().get();
-  unused_ = rows;
+  unused_ = static_cast<int64_t>(bytes) / row;
 }
 
 float* RowStorage::NewRow() {

@@ -1,7 +1,7 @@
 // The memory of the rows of one shard of an embedding table, with a hash table from keys to rows.
 // All rows have the same size. A row never moves. RowStorage allocates memory in slabs. A slab has
 // memory for many rows. Each slab is larger than the previous one, up to a limit. Slabs and the
-// hash table are in huge pages. New rows reuse the memory of erased rows.
+// hash table are in huge pages (huge_pages.h). New rows reuse the memory of erased rows.
 //
 // Not thread-safe: the lock of the table's shard guards the object. Internal to this folder.
 #pragma once

@@ -6,6 +6,7 @@
 
 #include "common/base/float16.h"
 #include "common/base/kernels.h"
+#include "common/push_pull/rows/row_spread.h"
 
 // Compiled without contraction to fused multiply-adds, like update_kernels.cc.
 

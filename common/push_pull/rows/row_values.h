@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <cstring>
 #include <span>
 
 #include "common/push_pull/rows/embedding_table.h"
@@ -23,14 +22,6 @@ void StoreNearest(RowType type, std::span<const float> row, float* to);
 // StoreRounded rounds bfloat16 at random (see RowType), and the other types to nearest. `chance` is
 // the source of the random bits. A value that the type can represent does not change.
 void StoreRounded(RowType type, std::span<const float> row, uint64_t chance, float* to);
-// Copies a row. Rows are short, so that a call of memcpy with a variable size takes longer than the
-// copy.
-inline void CopyRow(const float* from, int64_t width, float* to) {
-  constexpr int64_t kLine = 16;  // Elements.
-  for (; width >= kLine; width -= kLine, from += kLine, to += kLine)
-    std::memcpy(to, from, kLine * sizeof(float));
-  if (width > 0) std::memcpy(to, from, static_cast<size_t>(width) * sizeof(float));
-}
 // Converts values of `type` to float32.
 void Load(RowType type, const float* from, std::span<float> row);
 

@@ -172,6 +172,40 @@ TEST(LeaseTable, StopsAtALimitAndGoesOn) {
   EXPECT_EQ(epochs.Next(1).state, State::kWait);
 }
 
+TEST(LeaseTable, KnowsHowManyLeasesAreLeftUntilAllWait) {
+  LeaseTable table({.examples = 45, .batch = 10, .epochs = 2});
+  EXPECT_EQ(table.until_wait(), 5);
+  const Lease first = table.Next(0).lease;
+  EXPECT_EQ(table.until_wait(), 4);
+  table.set_gate({.steps = 3});
+  EXPECT_EQ(table.until_wait(), 2);
+  table.set_gate({.closed = true});
+  EXPECT_EQ(table.until_wait(), 0);
+  table.set_gate({});
+  for (int i = 0; i < 4; ++i) table.Next(1);
+  EXPECT_EQ(table.until_wait(), 0) << "the next epoch begins when this one is complete";
+  table.Lose(1);
+  EXPECT_EQ(table.until_wait(), 4) << "those come back";
+  table.set_gate({.closed = true});
+  EXPECT_EQ(table.until_wait(), 4);
+  table.set_gate({});
+  for (int i = 0; i < 4; ++i) table.Complete(0, table.Next(0).lease.id);
+  EXPECT_EQ(table.until_wait(), 0);
+  table.Complete(0, first.id);
+  EXPECT_EQ(table.until_wait(), 5);
+  table.set_gate({.last_epoch = 0});
+  EXPECT_EQ(table.until_wait(), 0);
+  table.set_gate({});
+  for (int i = 0; i < 5; ++i) table.Next(0);
+  EXPECT_EQ(table.until_wait(), 0) << "this was the last epoch";
+  EXPECT_EQ(LeaseTable({.examples = 45, .batch = 10, .max_steps = 3}).until_wait(), 3);
+  // Resumed in the middle of a batch.
+  const LeaseTable::Options options{.examples = 45, .batch = 10};
+  EXPECT_EQ(
+      LeaseTable::FromRecord(options, LeaseTable::RecordAt(options, 0, 25, 3, 25)).until_wait(), 3)
+      << "25 to 30, 30 to 40 and 40 to 45";
+}
+
 TEST(LeaseTable, AnIdTellsThePlace) {
   const LeaseTable::Options options{.examples = 25, .batch = 10, .epochs = 4};
   // A chief knew of three leases; since then workers completed one more, and hold two.

@@ -131,8 +131,13 @@ TEST(TrainingLeases, WhatARunResumesFromIsItsPlace) {
 
 TEST(TrainingLeases, AnAnswerHasNoMoreThanAWorkerCanUse) {
   TrainingLeases table(Asynchronous(10'000, 10), {});
-  EXPECT_EQ(Offered(&table, Request(0, {}, 100)).size(), 64u);
+  EXPECT_EQ(Offered(&table, Request(0, {}, 100)).size(), 16u);
   EXPECT_EQ(Offered(&table, Request(1, {}, 2)).size(), 2u);
+  TrainingLeases few(Asynchronous(30, 10), {});
+  EXPECT_EQ(Offered(&few, Request(0, {}, 100)).size(), 3u) << "there are no more";
+  TrainingLeases gated(Asynchronous(1000, 10), {});
+  gated.set_gate({.steps = 5});
+  EXPECT_EQ(Offered(&gated, Request(0, {}, 100)).size(), 5u) << "the step that is to be saved";
   TrainingLeases bounded(Bounded(4), {});
   EXPECT_EQ(Offered(&bounded, Request(0, {}, 100)).size(), 1u) << "the next one may have to wait";
 }
@@ -159,7 +164,7 @@ TEST(TrainingLeases, AnswersHaveFewerLeasesBeforeTheWorkersWaitForEachOther) {
   TrainingLeases run(limited, {});
   EXPECT_THAT(sizes(&run), ElementsAre(3, 2, 1, 1, 1, 1, 1, 1, 1));
   TrainingLeases save(Asynchronous(1000, 10), {});
-  save.set_gate({.steps = 12});
+  save.set_gate({.steps = 12});  // Every 12th step is saved.
   EXPECT_THAT(sizes(&save), ElementsAre(3, 2, 1, 1, 1, 1, 1, 1, 1));
 }
 
@@ -183,10 +188,13 @@ TEST(TrainingLeases, AnAnswerThatWasLostIsGivenAgainWithAPull) {
   const proto::Lease second = OneOffered(&table, Request(0, {1, 3}, 3));
   EXPECT_EQ(second.id(), 2) << "and nothing new before";
   EXPECT_TRUE(second.pull());
-  const proto::Lease first = OneOffered(&table, Request(0, {}, 3));
-  EXPECT_EQ(first.id(), 1);
-  EXPECT_TRUE(first.pull());
-  EXPECT_EQ(first.steps(), 0);
+  const std::vector<proto::Lease> all = Offered(&table, Request(0, {}, 3));
+  ASSERT_EQ(all.size(), 3u) << "all in one answer";
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(all[i].id(), i + 1);
+    EXPECT_EQ(all[i].steps(), i);
+    EXPECT_EQ(all[i].pull(), i == 0) << "one pull is enough";
+  }
   EXPECT_EQ(table.leases().repeated(), 0) << "the worker never lost it";
 }
 

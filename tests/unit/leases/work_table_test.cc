@@ -313,8 +313,10 @@ TEST(WorkTable, OneLeaseOfEachFewIsToBeShown) {
   EXPECT_FALSE(second.lease().summary());
   EXPECT_TRUE(third.lease().summary());
   crew.Forget(1);
-  EXPECT_FALSE(crew.Next(1).lease().summary()) << "the second one again";
-  EXPECT_TRUE(crew.Next(1).lease().summary()) << "the third one again";
+  const Reply again = crew.Next(1);
+  EXPECT_FALSE(again.lease().summary()) << "the second one again";
+  ASSERT_EQ(again.more_size(), 1);
+  EXPECT_TRUE(again.more(0).summary()) << "the third one again";
   table.LoseWorker(1);
   crew.Finish(0, first);
   EXPECT_FALSE(crew.Next(0).lease().summary());

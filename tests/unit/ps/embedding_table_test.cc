@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "common/base/hash.h"
+#include "common/push_pull/rows/row_spread.h"
 
 namespace muster::push_pull {
 namespace {
@@ -52,6 +53,37 @@ TEST(EmbeddingTable, ARowIsAFunctionOfSeedAndKey) {
   EXPECT_EQ(one->size(), 0) << "looking up makes nothing";
   EXPECT_NE(PeekOne(*one, 7, 5), PeekOne(*one, 8, 5));
   EXPECT_NE(PeekOne(*EmbeddingTable::Make({.width = 5, .seed = 1}), 7, 5), PeekOne(*one, 7, 5));
+}
+
+// More keys than are looked up together. Every third has a row, and some occur again.
+TEST(EmbeddingTable, ALargeBatchHasTheRowsOfItsKeys) {
+  for (const int shards : {1, 4}) {
+    const auto table = EmbeddingTable::Make({.width = 17, .rule = SgdSpec{}, .shards = shards});
+    std::vector<uint64_t> keys, trained;
+    for (uint64_t i = 0; i < 1000; ++i) keys.push_back(i % 7 == 6 ? i - 5 : i * i + 1);
+    for (uint64_t i = 0; i < 1000; i += 3) trained.push_back(i * i + 1);
+    ASSERT_TRUE(table->Push(trained, std::vector<float>(trained.size() * 17, -1.f), 1, true).ok());
+    EXPECT_EQ(table->size(), static_cast<int64_t>(trained.size()));
+    std::vector<float> rows(keys.size() * 17);
+    ASSERT_TRUE(table->Peek(keys, rows).ok());
+    for (size_t i = 0; i < keys.size(); ++i) {
+      const std::vector<float> row(rows.begin() + static_cast<int64_t>(i) * 17,
+                                   rows.begin() + static_cast<int64_t>(i + 1) * 17);
+      ASSERT_EQ(row, PeekOne(*table, keys[i], 17)) << i;
+    }
+    EXPECT_EQ(table->size(), static_cast<int64_t>(trained.size()));
+  }
+}
+
+TEST(CopyRow, CopiesEachWidth) {
+  for (int64_t width = 0; width <= 100; ++width) {
+    std::vector<float> from(width), to(width + 1, -1.f);
+    std::iota(from.begin(), from.end(), 1.f);
+    CopyRow(from.data(), width, to.data());
+    EXPECT_EQ(to.back(), -1.f) << width;
+    to.pop_back();
+    EXPECT_EQ(to, from) << width;
+  }
 }
 
 TEST(EmbeddingTable, UpdatesMakeRowsAndLookingUpMakesNone) {

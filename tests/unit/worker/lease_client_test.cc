@@ -11,6 +11,7 @@
 #include "absl/synchronization/mutex.h"
 #include "common/rpc/server/server.h"
 #include "proto/parameter_server.grpc.pb.h"
+#include "worker/parameter_server/lease_reports.h"
 
 namespace muster::worker {
 namespace {
@@ -445,6 +446,59 @@ TEST_F(LeaseClientTest, AChiefThatWasAwayIsToldAgain) {
   EXPECT_EQ(first.done(0).lease(), 1);
   EXPECT_EQ(first.done(1).lease(), 2);
   EXPECT_THAT(first.held(), ElementsAre(3));
+}
+
+// Batches with large metrics, such as a confusion matrix of many classes.
+TEST_F(LeaseClientTest, ANewChiefIsToldNoMoreThanItAccepts) {
+  constexpr int64_t kBatches = 30;
+  constexpr int kSums = 50'000;  // 400 kB a batch, 12 MB in all.
+  for (int64_t lease = 1; lease <= kBatches; ++lease) chief_.Answer(Batch(lease));
+  Begin(0);
+  for (int64_t lease = 1; lease <= kBatches; ++lease) {
+    ASSERT_EQ(Take(), lease);
+    if (lease == kBatches) {
+      absl::MutexLock lock(&chief_.mutex);
+      chief_.away = true;
+    }
+    proto::BatchDone done;
+    done.set_lease(lease);
+    for (int i = 0; i < kSums; ++i) done.add_metric_sums(1);
+    client_->Complete(done);
+  }
+  ASSERT_TRUE(chief_.Await([&] { return chief_.turned_away > 0; }));
+  size_t before = 0;
+  {
+    absl::MutexLock lock(&chief_.mutex);
+    chief_.away = false;
+    before = chief_.requests.size();
+  }
+  ASSERT_TRUE(chief_.Await([&] { return chief_.requests.size() > before; }));
+  absl::MutexLock lock(&chief_.mutex);
+  const proto::NextRequest& first = chief_.requests[before];
+  EXPECT_EQ(first.digest(), "abc");
+  ASSERT_GT(first.done_size(), 1);
+  EXPECT_EQ(first.done(first.done_size() - 1).lease(), kBatches);
+  EXPECT_LT(first.ByteSizeLong(), 6u << 20);
+}
+
+TEST(BatchPace, LeasesWhatTakesATenthOfASecond) {
+  using std::chrono::milliseconds;
+  const auto after = [](std::vector<int> each) {
+    BatchPace pace;
+    MonotonicTime now = MonotonicTime() + milliseconds(1);
+    for (const int ms : each) pace.Completed(now += milliseconds(ms));
+    return pace.together();
+  };
+  EXPECT_EQ(BatchPace().together(), 1) << "nothing is known yet";
+  EXPECT_EQ(after(std::vector<int>(50, 1)), 16);
+  EXPECT_EQ(after(std::vector<int>(50, 30)), 3);
+  EXPECT_EQ(after(std::vector<int>(50, 60)), 1);
+  EXPECT_EQ(after(std::vector<int>(50, 5000)), 1);
+  std::vector<int> paused(50, 10);
+  paused.push_back(3000);
+  EXPECT_EQ(after(paused), 1);
+  paused.insert(paused.end(), 50, 10);
+  EXPECT_GE(after(paused), 9);
 }
 
 // It came and went between two questions, so that none failed.
