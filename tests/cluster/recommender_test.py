@@ -73,7 +73,7 @@ class Recommender(ClusterTest):
 
     def test_tables_capped_at_a_tenth_of_their_keys(self):
         """The least frequently used rows go: nearly as good as all rows, and the servers' memory stays what it is."""
-        keys, width = 20000, 32
+        keys, width = 30000, 32
         served = {"strategy": "parameter_server", "global_batch_size": 1024, "summary": {"every_steps": 1000},
                   "program_args": {"keys": keys, "examples": 400_000, "validation": 20000, "width": width, "hidden": 16}}
         reached, grown, sizes = {}, {}, {}
