@@ -57,8 +57,8 @@ TEST(Tell, PiecesThatDoNotFitAreRefused) {
   EXPECT_EQ(tell({all, all}, bytes),
             fmt::format("3 a worker tells {} bytes, and more came", bytes));
   EXPECT_EQ(tell({all}, kMaxTellBytes + 1),
-            "3 a worker tells 25165825 bytes, and 25165824 are the most");
-  EXPECT_EQ(tell({all}, -1), "3 a worker tells -1 bytes, and 25165824 are the most");
+            "3 a worker tells 37748737 bytes, and 37748736 are the most");
+  EXPECT_EQ(tell({all}, -1), "3 a worker tells -1 bytes, and 37748736 are the most");
   EXPECT_EQ(tell({""}, 2), "3 a worker tells an empty piece");
   EXPECT_EQ(tell({"\xff\xff"}, 2), "3 what a worker tells is no NextRequest");
   EXPECT_THAT(tell({all.substr(0, 3), all.substr(3)}, bytes), StartsWith("14 this process is not"));
