@@ -138,12 +138,12 @@ bool LeaseTable::Adopt(int worker, int64_t id) {
 
 int64_t LeaseTable::until_wait() const {
   const auto returned = static_cast<int64_t>(returned_.size());
-  if (!WhyClosed().empty()) return returned;
+  const bool ended = offset_ == 0 && open() > 0;  // The epoch before is not complete.
+  if (ended || !WhyClosed().empty()) return returned;
   int64_t left = batches_per_epoch() - offset_ / options_.batch;
   if (options_.max_steps) left = std::min(left, *options_.max_steps - completed_ - open());
-  if (gate_.steps)
-    left = std::min(left, *gate_.steps - completed_ - static_cast<int64_t>(held_.size()));
-  return returned + left;
+  if (gate_.steps) left = std::min(left, *gate_.steps - completed_ - open());
+  return returned + std::max<int64_t>(left, 0);
 }
 
 bool LeaseTable::done() const { return NoneLeft() && held_.empty() && returned_.empty(); }

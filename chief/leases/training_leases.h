@@ -5,7 +5,7 @@
 // I/O. Used by one thread at a time.
 //
 // With a staleness bound, a worker holds at most kMaxHeld leases. Without a bound, one call of
-// Offer gives a worker with short batches several leases (NextRequest::want).
+// Offer gives a worker with short batches several new leases (NextRequest::want).
 #pragma once
 
 #include <cstdint>
@@ -70,9 +70,9 @@ class TrainingLeases {
   // worker may start it. If the worker must wait for a slower worker, returns the reason. REQUIRES:
   // `request.held()` has this lease.
   std::string Start(const proto::NextRequest& request);
-  // Sets the next lease of the worker that sent `request` in `reply`. Without a staleness bound,
-  // may also add further leases (NextReply::more). If there is no lease for the worker now, returns
-  // false and sets `reason`.
+  // Sets the next lease of the worker that sent `request` in `reply`. May add further
+  // leases (NextReply::more): all leases that the request should name and does not, or several new
+  // ones without a staleness bound. If there is no lease now, returns false and sets `reason`.
   bool Offer(const proto::NextRequest& request, proto::NextReply* reply, std::string* reason);
   // Returns a number that rises if a call of Take, Start, Offer or set_gate may have changed the
   // results of Start or Offer for any worker. WorkTable counts the changes by Join, Lose and Adopt.

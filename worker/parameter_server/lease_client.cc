@@ -32,12 +32,9 @@ constexpr Duration kReportWithin =
     std::chrono::seconds(2);  // The deadline of a call that only reports.
 // The pause after an answer that there is no work.
 constexpr Duration kBetween = std::chrono::milliseconds(20);
-// Batches completed within this time are reported again to a new chief. The record that it read may
-// be a second old and lack them.
-constexpr Duration kRecent = std::chrono::seconds(30);
-constexpr size_t kMaxRecent = 4096;
-// With what a chief has not heard yet, less than the chief accepts (kMaxTellBytes).
-constexpr size_t kMaxRecentBytes = 4 << 20;
+// The size of a request's completed batches, above which the others go with the next request. The
+// chief accepts 16 MiB (kMaxTellBytes), so that one large batch may exceed this limit.
+constexpr size_t kMaxDoneBytes = 8 << 20;
 
 // Returns whether the request is too large for one message.
 bool IsLarge(const proto::NextRequest& request) {
@@ -70,12 +67,6 @@ void WantNothingIfLarge(proto::NextRequest* request) {
   request->set_want(0);
   request->set_start(0);
 }
-
-struct RecentBatch {
-  MonotonicTime at;
-  size_t bytes = 0;
-  proto::BatchDone done;
-};
 
 // The time since which the chief has not answered one caller.
 struct Patience {
@@ -113,11 +104,12 @@ class LeaseClientImpl final : public LeaseClient {
   void AnsweredLocked(const proto::NextReply& reply) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void AddLeaseLocked(const proto::Lease& lease) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void LoadLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Returns a request with all pending reports, which also asks for work if `asks_for_work`. If the
+  // Returns a request with the pending reports, which also asks for work if `asks_for_work`. If the
   // request does not arrive, RequeueLocked must be called.
   proto::NextRequest RequestLocked(bool asks_for_work) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void RequeueLocked(const proto::NextRequest& request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void ArrivedLocked(const proto::NextRequest& request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    recent_.Heard(request);
     for (const proto::BatchDone& done : request.done()) shown_.Forget(done.lease());
     integers_.Arrived(request);
   }
@@ -180,8 +172,7 @@ class LeaseClientImpl final : public LeaseClient {
   // The batches in the request that waits for its answer.
   std::vector<proto::BatchDone> asked_done_ ABSL_GUARDED_BY(mu_);
   std::vector<proto::EvaluationDone> evaluated_ ABSL_GUARDED_BY(mu_);  // Not reported yet.
-  std::deque<RecentBatch> recent_ ABSL_GUARDED_BY(mu_);
-  size_t recent_bytes_ ABSL_GUARDED_BY(mu_) = 0;
+  RecentBatches recent_ ABSL_GUARDED_BY(mu_);
   ShownBatches shown_ ABSL_GUARDED_BY(mu_);
   ChangedIntegers integers_ ABSL_GUARDED_BY(mu_);
   std::optional<IntegerBuffers> begins_with_ ABSL_GUARDED_BY(mu_);
@@ -217,11 +208,14 @@ proto::NextRequest LeaseClientImpl::RequestLocked(bool asks_for_work) {
   if (introduce_) {
     request.set_digest(options_.digest);
     *request.mutable_variables() = push_pull::ToMessages(options_.variables);
-    for (const RecentBatch& recent : recent_) *request.add_done() = recent.done;  // Includes done_.
-  } else {
-    for (proto::BatchDone& done : done_) *request.add_done() = std::move(done);
+    done_ = recent_.all();  // Includes done_.
   }
-  done_.clear();
+  size_t taken = 0;
+  for (size_t bytes = 0; taken < done_.size() && bytes < kMaxDoneBytes; ++taken) {
+    bytes += done_[taken].ByteSizeLong();
+    *request.add_done() = std::move(done_[taken]);
+  }
+  done_.erase(done_.begin(), done_.begin() + static_cast<int64_t>(taken));
   integers_.AddTo(/*all=*/introduce_, &request);
   for (proto::BatchDone& done : *request.mutable_done()) shown_.AddTo(&done);
   return request;
@@ -387,20 +381,14 @@ void LeaseClientImpl::Complete(proto::BatchDone done) {
   absl::MutexLock lock(&mu_);
   const MonotonicTime now = Clock::now();
   // A chief that does not know this worker may have received none of these.
-  while (!introduce_ && !recent_.empty() &&
-         (recent_.size() >= kMaxRecent || recent_bytes_ > kMaxRecentBytes ||
-          now - recent_.front().at > kRecent)) {
-    shown_.Forget(recent_.front().done.lease());
-    recent_bytes_ -= recent_.front().bytes;
-    recent_.pop_front();
-  }
+  if (!introduce_)
+    for (const int64_t dropped : recent_.Drop(now)) shown_.Forget(dropped);
   pace_.Completed(now);
   if (done_.empty()) first_done_ = now;
   const int64_t lease = done.lease();
   if (done.has_shown()) shown_.Keep(lease, std::move(*done.mutable_shown()));
   done.clear_shown();
-  recent_.push_back({now, done.ByteSizeLong(), done});
-  recent_bytes_ += recent_.back().bytes;
+  recent_.Add(now, done);
   done_.push_back(std::move(done));
   CompletedLocked(lease);
 }

@@ -5,9 +5,11 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "common/base/clock.h"
 #include "common/push_pull/variable_messages.h"
@@ -37,6 +39,55 @@ class BatchPace {
  private:
   Duration each_ = kTogether;  // Mean time of recent batches.
   MonotonicTime last_;         // The time of the last call of Completed.
+};
+
+// Keeps the completed batches of the last 30 seconds, to report them again to a new chief, whose
+// record may be a second old. Of the batches that a chief has heard of, keeps at most 4 MiB.
+class RecentBatches {
+ public:
+  static constexpr Duration kKept = std::chrono::seconds(30);
+  static constexpr size_t kMost = 4096, kMostBytes = 4 << 20;
+
+  void Add(MonotonicTime now, const proto::BatchDone& done) {
+    batches_.push_back({now, done.ByteSizeLong(), false, done});
+    bytes_ += batches_.back().bytes;
+  }
+  // Called when a chief has received the request.
+  void Heard(const proto::NextRequest& request) {
+    for (const proto::BatchDone& done : request.done())
+      for (auto batch = batches_.rbegin(); batch != batches_.rend(); ++batch)
+        if (batch->done.lease() == done.lease()) {
+          batch->heard = true;
+          break;
+        }
+  }
+  // Drops the batches that exceed the limits and returns their leases. Never drops a batch that no
+  // chief has heard of, nor a later one.
+  std::vector<int64_t> Drop(MonotonicTime now) {
+    std::vector<int64_t> dropped;
+    while (!batches_.empty() && batches_.front().heard &&
+           (batches_.size() >= kMost || bytes_ > kMostBytes || now - batches_.front().at > kKept)) {
+      dropped.push_back(batches_.front().done.lease());
+      bytes_ -= batches_.front().bytes;
+      batches_.pop_front();
+    }
+    return dropped;
+  }
+  std::vector<proto::BatchDone> all() const {
+    std::vector<proto::BatchDone> all;
+    for (const Batch& batch : batches_) all.push_back(batch.done);
+    return all;
+  }
+
+ private:
+  struct Batch {
+    MonotonicTime at;
+    size_t bytes = 0;
+    bool heard = false;  // True if a chief has received the report.
+    proto::BatchDone done;
+  };
+  std::deque<Batch> batches_;  // In the order of completion.
+  size_t bytes_ = 0;
 };
 
 // Keeps the images and histograms that the program has shown, until the chief has received them.

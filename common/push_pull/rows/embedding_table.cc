@@ -9,6 +9,7 @@
 #include <cstring>
 #include <limits>
 #include <map>
+#include <new>
 #include <numeric>
 
 #include "absl/base/thread_annotations.h"
@@ -294,18 +295,26 @@ void EmbeddingTableImpl::FindLocked(Shard& shard, const ShardPush& part, int64_t
   updated->new_keys.clear();
   updated->new_rows.clear();
   updated->gradients.resize(part.places.size() * width);
-  for (size_t i = 0; i < part.places.size(); ++i) {
-    if (i % kTogether == 0)
-      for (size_t j = i; j < std::min(i + kTogether, part.places.size()); ++j)
-        shard.rows.Prefetch(hashes[part.places[j]]);
-    const uint32_t place = part.places[i];
-    float* row = RowLocked(shard, part.keys[place], hashes[place], step, updated);
-    if (row == nullptr) continue;
-    __builtin_prefetch(row, 1);
-    CopyRow(part.gradients.data() + place * width, options_.width,
-            updated->gradients.data() + updated->rows.size() * width);
-    updated->rows.push_back(row);
-    if (options_.type != RowType::kFloat32) updated->hashes.push_back(hashes[place]);
+  for (auto* reserved : {&updated->rows, &updated->new_rows}) reserved->reserve(part.places.size());
+  for (auto* reserved : {&updated->hashes, &updated->new_keys})
+    reserved->reserve(part.places.size());
+  try {
+    for (size_t i = 0; i < part.places.size(); ++i) {
+      if (i % kTogether == 0)
+        for (size_t j = i; j < std::min(i + kTogether, part.places.size()); ++j)
+          shard.rows.Prefetch(hashes[part.places[j]]);
+      const uint32_t place = part.places[i];
+      float* row = RowLocked(shard, part.keys[place], hashes[place], step, updated);
+      if (row == nullptr) continue;
+      __builtin_prefetch(row, 1);
+      CopyRow(part.gradients.data() + place * width, options_.width,
+              updated->gradients.data() + updated->rows.size() * width);
+      updated->rows.push_back(row);
+      if (options_.type != RowType::kFloat32) updated->hashes.push_back(hashes[place]);
+    }
+  } catch (const std::bad_alloc&) {
+    MakeRows(*updated);  // The rows that this push has made stay, with their initial values.
+    throw;
   }
   updated->gradients.resize(updated->rows.size() * width);
   MakeRows(*updated);

@@ -41,8 +41,8 @@ size_t ToPage(const std::byte* address) {
   return -reinterpret_cast<uintptr_t>(address) % kHugePage;
 }
 
-// Maps whole huge pages. mmap aligns to small pages only. Where it does not return the start of a
-// huge page by chance, which it does next to an earlier one, maps one more and cuts the ends.
+// Maps whole huge pages. If mmap does not return the start of a huge page, maps one page more and
+// cuts the ends.
 std::byte* MapPages(size_t bytes) {
   std::byte* begin = Map(bytes);
   if (ToPage(begin) != 0) {
@@ -83,10 +83,10 @@ class SharedPages {
       RemoveLocked(reinterpret_cast<FreeBlock*>(buddy), order);
       block = std::min(block, buddy);
     }
-    // Keeps one free page, so that a block on a page of its own does not map it again and again.
-    if (order == kOrders && free_[kOrders] != nullptr) {
+    // Keeps one free page, so that allocating and freeing one block in turns does not map a page
+    // each time. munmap fails if the kernel cannot split a mapping.
+    if (order == kOrders && free_[kOrders] != nullptr && munmap(page, kHugePage) == 0) {
       pages_.erase(page);
-      munmap(page, kHugePage);
     } else {
       AddLocked(block, order);
     }

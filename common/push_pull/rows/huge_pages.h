@@ -2,11 +2,11 @@
 // table. In small pages, almost each access to a row also waits for a page-table lookup.
 //
 // A block of at least one huge page has pages of its own, which return to the system when the block
-// is freed. Smaller blocks share huge pages. Their sizes are powers of two from 1 KiB on, and a
-// free block merges with the other half of the block from which it was split (the buddy allocator
-// of Knuth, The Art of Computer Programming, volume 1, 2.5). Where the system has no free huge
-// page, it uses small pages. In a build with AddressSanitizer or ThreadSanitizer all blocks come
-// from std::aligned_alloc, so that the sanitizer sees each block.
+// is freed. Smaller blocks share huge pages. Their sizes are powers of two from 1 KiB on. When both
+// halves of a block are free, they become one block again (the buddy allocator of Knuth, The Art of
+// Computer Programming, volume 1, 2.5). If the kernel has no free huge page, the memory has small
+// pages. In a build with AddressSanitizer or ThreadSanitizer all blocks come from
+// std::aligned_alloc, so that the sanitizer sees each block.
 //
 // Thread-safe.
 #pragma once
@@ -22,7 +22,8 @@ size_t HugePageBlockSize(size_t bytes);
 void* AllocateInHugePages(size_t bytes);
 // Frees a block. `bytes` must be the size that was given to AllocateInHugePages.
 void FreeInHugePages(void* block, size_t bytes);
-// Returns the number of huge pages that small blocks share. One is kept when all blocks are free.
+// Returns the number of huge pages that small blocks share, including at most one page without
+// blocks. Returns 0 in a build with a sanitizer.
 size_t SharedHugePages();
 
 // The allocator of a container in huge pages.

@@ -17,6 +17,7 @@ void RowStorage::NewSlab() {
   int64_t rows = std::min(kLargestSlab, kFirstSlab << std::min<size_t>(slabs_.size(), 11)) / row;
   if (most_ > 0) rows = std::min(rows, most_);
   const size_t bytes = HugePageBlockSize(static_cast<size_t>(std::max<int64_t>(rows, 1) * row));
+  slabs_.reserve(slabs_.size() + 1);  // So that emplace_back cannot throw and lose the memory.
   slabs_.emplace_back(static_cast<float*>(AllocateInHugePages(bytes)), Free{bytes});
   next_ = slabs_.back().get();
   unused_ = static_cast<int64_t>(bytes) / row;
@@ -34,9 +35,15 @@ float* RowStorage::NewRow() {
 }
 
 float* RowStorage::Put(const Entry& free, uint64_t key) {
+  // An exception changes nothing.
+  auto place = static_cast<size_t>(&free - entries_.data());
+  if (2 * (size_ + 1) > entries_.size()) {
+    Grow();
+    place = PlaceOf(key, SplitMix64(key));
+  }
   float* row = NewRow();
-  entries_[static_cast<size_t>(&free - entries_.data())] = {key, row};
-  if (2 * ++size_ > entries_.size()) Grow();
+  entries_[place] = {key, row};
+  ++size_;
   return row;
 }
 

@@ -206,6 +206,53 @@ TEST(LeaseTable, KnowsHowManyLeasesAreLeftUntilAllWait) {
       << "25 to 30, 30 to 40 and 40 to 45";
 }
 
+// By trying it: a copy gives out leases until it has none.
+TEST(LeaseTable, CountsWhatItWouldGiveOutUntilAllWait) {
+  std::mt19937 random(3);
+  int closed = 0, came_back = 0;
+  for (int run = 0; run < 50; ++run) {
+    const int64_t batch = 1 + static_cast<int64_t>(random() % 12);
+    LeaseTable::Options options{
+        .examples = 20 + static_cast<int64_t>(random() % 80), .batch = batch, .epochs = 3};
+    if (random() % 2 == 0) options.max_steps = 1 + static_cast<int64_t>(random() % 40);
+    LeaseTable table(options);
+    for (int i = 0; i < 200 && !table.done(); ++i) {
+      const int worker = static_cast<int>(random() % 3);
+      const std::vector<Lease> held = table.held_by(worker);
+      switch (random() % 8) {
+        case 0:
+          table.Lose(worker);
+          break;
+        case 1:
+          table.set_gate({.closed = random() % 2 == 0});
+          break;
+        case 2:
+          table.set_gate({.steps = table.completed() + static_cast<int64_t>(random() % 9)});
+          break;
+        case 3:
+          table.set_gate({.last_epoch = table.epoch() - static_cast<int64_t>(random() % 2)});
+          break;
+        case 4:
+          table.set_gate({});
+          break;
+        case 5:
+          table.Next(worker);
+          break;
+        default:
+          if (!held.empty()) table.Complete(worker, held.front().id);
+      }
+      came_back += table.returned().empty() ? 0 : 1;
+      LeaseTable copy = table;
+      int64_t given = 0;
+      while (copy.Next(7).state == State::kLeased) ++given;
+      closed += given == 0 ? 1 : 0;
+      ASSERT_EQ(table.until_wait(), given) << "run " << run << ", action " << i;
+    }
+  }
+  EXPECT_GT(closed, 100);
+  EXPECT_GT(came_back, 100);
+}
+
 TEST(LeaseTable, AnIdTellsThePlace) {
   const LeaseTable::Options options{.examples = 25, .batch = 10, .epochs = 4};
   // A chief knew of three leases; since then workers completed one more, and hold two.

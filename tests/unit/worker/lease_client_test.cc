@@ -481,6 +481,38 @@ TEST_F(LeaseClientTest, ANewChiefIsToldNoMoreThanItAccepts) {
   EXPECT_LT(first.ByteSizeLong(), 6u << 20);
 }
 
+// The chief is away while a worker completes many batches: more than fits one report.
+TEST_F(LeaseClientTest, BatchesThatNoChiefHasHeardOfAreNotForgotten) {
+  constexpr int64_t kBatches = 20;
+  constexpr int kSums = 64'000;  // 512 kB a batch.
+  proto::NextReply several = Batch(1);
+  for (int64_t lease = 2; lease <= kBatches; ++lease) *several.add_more() = Batch(lease).lease();
+  chief_.Answer(several);
+  Begin(0);
+  for (int64_t lease = 1; lease <= kBatches; ++lease) {
+    ASSERT_EQ(Take(), lease);
+    if (lease == 1) {
+      absl::MutexLock lock(&chief_.mutex);
+      chief_.away = true;
+    }
+    proto::BatchDone done;
+    done.set_lease(lease);
+    for (int i = 0; i < kSums; ++i) done.add_metric_sums(1);
+    client_->Complete(done);
+  }
+  ASSERT_TRUE(chief_.Await([&] { return chief_.turned_away > 0; }));
+  {
+    absl::MutexLock lock(&chief_.mutex);
+    chief_.away = false;
+  }
+  const auto told = [&] {
+    return std::set<int64_t>(chief_.done.begin(), chief_.done.end()).size();
+  };
+  EXPECT_TRUE(chief_.Await([&] { return told() == kBatches; })) << told();
+  absl::MutexLock lock(&chief_.mutex);
+  EXPECT_LT(chief_.largest_told, 10u << 20);
+}
+
 TEST(BatchPace, LeasesWhatTakesATenthOfASecond) {
   using std::chrono::milliseconds;
   const auto after = [](std::vector<int> each) {
