@@ -22,6 +22,7 @@ function(muster_binary name)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin ENABLE_EXPORTS ON
                                            MUSTER_LINKS_SHARED ${MUSTER_SHARED} INSTALL_RPATH "${MUSTER_BIN_RPATH}")
   _muster_link(${name} ${ARG_DEPENDS})
+  muster_tsan_knows_absl(${name})
   muster_allocator(${name})
   install(TARGETS ${name} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT programs)
 endfunction()
