@@ -36,7 +36,7 @@ struct MembershipOptions {
   // A member is lost if it has sent no heartbeat for this long.
   Duration heartbeat = std::chrono::seconds(10);
   // Once a member has finished training, each other member must finish training within this time.
-  // The time starts anew when the other member enters a new phase. The timeout does not apply while
+  // The time restarts when the other member enters a new phase. The timeout does not apply while
   // the other member saves or evaluates.
   Duration end = std::chrono::seconds(30);
   // Timeout of a formation, in which the members of a new generation connect to each other. Must

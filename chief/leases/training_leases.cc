@@ -120,7 +120,9 @@ bool TrainingLeases::Offer(const proto::NextRequest& request, proto::NextReply* 
     return false;
   }
   const bool waits = clocks_.WaitsFor(worker, static_cast<int64_t>(held.size())) >= 0;
-  const int64_t share = FairShare();
+  // Under a staleness bound each lease may have to wait.
+  const int64_t most =
+      options_.max_staleness ? 1 : std::min<int64_t>({request.want(), kMaxGiven, FairShare()});
   const LeaseTable::Answer answer = leases_.Next(worker, waits);
   if (answer.state != LeaseTable::State::kLeased) {
     *reason = answer.reason;
@@ -128,9 +130,6 @@ bool TrainingLeases::Offer(const proto::NextRequest& request, proto::NextReply* 
   }
   if (answer.moved) ++changes_;  // The previous worker must drop the lease.
   Fill(worker, answer.lease, reply->mutable_lease());
-  // Under a staleness bound each lease may have to wait.
-  if (options_.max_staleness) return true;
-  const int64_t most = std::min<int64_t>({request.want(), kMaxGiven, share});
   for (int64_t i = 1; i < most; ++i) {
     const LeaseTable::Answer next = leases_.Next(worker);
     if (next.state != LeaseTable::State::kLeased) break;

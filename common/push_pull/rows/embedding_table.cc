@@ -79,6 +79,13 @@ struct Sorted {
   }
 };
 
+// Loads the entries of kTogether keys from places[begin] on into the processor's cache.
+void PrefetchEntries(const RowStorage& rows, const Sorted& sorted, std::span<const uint32_t> places,
+                     size_t begin) {
+  for (const uint32_t place : places.subspan(begin, std::min(kTogether, places.size() - begin)))
+    rows.Prefetch(sorted.hashes[place]);
+}
+
 // The rows of one shard that a push updates.
 struct Updated {
   std::vector<float*> rows;
@@ -229,7 +236,7 @@ size_t EmbeddingTableImpl::PeekShard(size_t index, std::span<const uint64_t> key
     absl::ReaderMutexLock lock(&shard.mu);
     for (size_t begin = 0; begin < places.size(); begin += kTogether) {
       const auto block = places.subspan(begin, std::min(kTogether, places.size() - begin));
-      for (const uint32_t place : block) shard.rows.Prefetch(sorted.hashes[place]);
+      PrefetchEntries(shard.rows, sorted, places, begin);
       std::array<const float*, kTogether> found;
       for (size_t i = 0; i < block.size(); ++i) {
         found[i] = shard.rows.At(keys[block[i]], sorted.hashes[block[i]]).row;
@@ -295,14 +302,12 @@ void EmbeddingTableImpl::FindLocked(Shard& shard, const ShardPush& part, int64_t
   updated->new_keys.clear();
   updated->new_rows.clear();
   updated->gradients.resize(part.places.size() * width);
-  for (auto* reserved : {&updated->rows, &updated->new_rows}) reserved->reserve(part.places.size());
-  for (auto* reserved : {&updated->hashes, &updated->new_keys})
-    reserved->reserve(part.places.size());
+  // So that each row that RowLocked adds to the shard is in these lists too.
+  updated->new_keys.reserve(part.places.size());
+  updated->new_rows.reserve(part.places.size());
   try {
     for (size_t i = 0; i < part.places.size(); ++i) {
-      if (i % kTogether == 0)
-        for (size_t j = i; j < std::min(i + kTogether, part.places.size()); ++j)
-          shard.rows.Prefetch(hashes[part.places[j]]);
+      if (i % kTogether == 0) PrefetchEntries(shard.rows, part.sorted, part.places, i);
       const uint32_t place = part.places[i];
       float* row = RowLocked(shard, part.keys[place], hashes[place], step, updated);
       if (row == nullptr) continue;

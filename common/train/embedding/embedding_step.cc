@@ -9,6 +9,7 @@
 
 #include "common/base/prefetch.h"
 #include "common/optim/update_kernels.h"
+#include "common/push_pull/rows/row_spread.h"
 #include "common/train/embedding/embedding_bags.h"
 
 namespace muster {
@@ -92,7 +93,7 @@ std::vector<at::Tensor> LookedUpRows::Lookup(const std::vector<TableKeys>& wante
     for (size_t i = 0; i < number.size(); ++i, to += width) {
       if (i + kPrefetchDistance < number.size())
         __builtin_prefetch(from.data() + number[i + kPrefetchDistance] * width);
-      std::copy_n(from.data() + number[i] * width, width, to);
+      push_pull::CopyRow(from.data() + number[i] * width, width, to);
     }
     all.push_back(rows.to(replica_->device()));
   }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "common/base/prefetch.h"
+#include "common/push_pull/rows/row_spread.h"
 
 namespace muster {
 
@@ -47,7 +48,7 @@ void PrefetchedTable::Take(std::span<const uint64_t> keys, int64_t width, std::s
     }
     const float* const from = row[numbers[i]];
     if (from >= first && from < last) (*used)[chunk[numbers[i]]] = true;
-    std::copy_n(from, width, rows.data() + static_cast<int64_t>(i) * width);
+    push_pull::CopyRow(from, width, rows.data() + static_cast<int64_t>(i) * width);
   }
 }
 

@@ -11,7 +11,6 @@
 #include "absl/synchronization/mutex.h"
 #include "common/rpc/server/server.h"
 #include "proto/parameter_server.grpc.pb.h"
-#include "worker/parameter_server/lease_reports.h"
 
 namespace muster::worker {
 namespace {
@@ -511,26 +510,6 @@ TEST_F(LeaseClientTest, BatchesThatNoChiefHasHeardOfAreNotForgotten) {
   EXPECT_TRUE(chief_.Await([&] { return told() == kBatches; })) << told();
   absl::MutexLock lock(&chief_.mutex);
   EXPECT_LT(chief_.largest_told, 10u << 20);
-}
-
-TEST(BatchPace, LeasesWhatTakesATenthOfASecond) {
-  using std::chrono::milliseconds;
-  const auto after = [](std::vector<int> each) {
-    BatchPace pace;
-    MonotonicTime now = MonotonicTime() + milliseconds(1);
-    for (const int ms : each) pace.Completed(now += milliseconds(ms));
-    return pace.together();
-  };
-  EXPECT_EQ(BatchPace().together(), 1) << "nothing is known yet";
-  EXPECT_EQ(after(std::vector<int>(50, 1)), 16);
-  EXPECT_EQ(after(std::vector<int>(50, 30)), 3);
-  EXPECT_EQ(after(std::vector<int>(50, 60)), 1);
-  EXPECT_EQ(after(std::vector<int>(50, 5000)), 1);
-  std::vector<int> paused(50, 10);
-  paused.push_back(3000);
-  EXPECT_EQ(after(paused), 1);
-  paused.insert(paused.end(), 50, 10);
-  EXPECT_GE(after(paused), 9);
 }
 
 // It came and went between two questions, so that none failed.
