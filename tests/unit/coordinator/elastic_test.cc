@@ -14,7 +14,7 @@ class Elastic : public ::testing::Test {
   void Start(int min_members) {
     CoordinatorOptions options = cluster_.coordinator_options();
     options.decision.min_members = min_members;
-    options.decision.grace = std::chrono::seconds(20);  // nobody waits for one that leaves
+    options.decision.grace = std::chrono::minutes(3);  // nobody waits for one that leaves
     ASSERT_TRUE(cluster_.StartChief(std::move(options)).ok());
   }
   membership::MemberOptions member_options(int rank) {
@@ -52,7 +52,7 @@ class Elastic : public ::testing::Test {
     };
   }
   static void Await(const std::atomic<int>& size, int wanted) {
-    const MonotonicTime end = Clock::now() + std::chrono::seconds(20);
+    const MonotonicTime end = Clock::now() + kLimit;
     while (size != wanted && Clock::now() < end)
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
     ASSERT_EQ(size, wanted);
@@ -70,7 +70,7 @@ TEST_F(Elastic, AMemberThatIsAskedToStopLeavesAloneAndAtOnce) {
   const MonotonicTime start = Clock::now();
   crew.member(2).RequestStop();
   crew.Join();
-  EXPECT_LT(Clock::now() - start, std::chrono::seconds(10));
+  EXPECT_LT(Clock::now() - start, kLimit);
   EXPECT_EQ(cluster_.coordinator().Wait().code, ExitCode::kDone);
   EXPECT_EQ(ExitCodeOf(crew.result(2)), ExitCode::kPreempted);
   EXPECT_THAT(std::string(Message(crew.result(2))), HasSubstr("the others continue without"));

@@ -6,6 +6,7 @@
 #include "common/cluster/protocol.h"
 #include "common/rpc/channel.h"
 #include "proto/coordinator.grpc.pb.h"
+#include "tests/unit/base/logged_lines.h"
 #include "tests/unit/coordinator/harness.h"
 
 namespace muster::chief::testing {
@@ -81,11 +82,11 @@ TEST(Failure, AFrozenMemberIsFoundByItsSilence) {
   TestCluster cluster(1, times);
   cluster.StartChief();
   Crew crew;
-  crew.Add(cluster.member_options(0), FinishAfter("no heartbeat for"));
-  MemberOptions options = cluster.member_options(1);
-  options.timeouts.heartbeat_interval = std::chrono::hours(1);
-  options.timeouts.heartbeat = std::chrono::hours(1);
-  crew.Add(std::move(options), FinishAfter("no heartbeat for"));
+  MemberOptions chief = cluster.member_options(0), frozen = cluster.member_options(1);
+  chief.timeouts.heartbeat = frozen.timeouts.heartbeat = std::chrono::hours(1);
+  frozen.timeouts.heartbeat_interval = std::chrono::hours(1);
+  crew.Add(std::move(chief), FinishAfter("no heartbeat for"));
+  crew.Add(std::move(frozen), FinishAfter("no heartbeat for"));
   crew.Join();
   EXPECT_EQ(cluster.coordinator().Wait().code, ExitCode::kDone);
 }
@@ -245,7 +246,9 @@ TEST(Failure, ACollectiveErrorWaitsForItsRootCause) {
   TestTimes times;
   times.rejoin = std::chrono::milliseconds(500);
   TestCluster cluster(2, times);
-  cluster.StartChief();
+  CoordinatorOptions options = cluster.coordinator_options();
+  options.decision.root_cause_wait = kLimit;
+  ASSERT_TRUE(cluster.StartChief(std::move(options)).ok());
   Crew crew;
   absl::Notification reported;
   crew.Add(cluster.member_options(0), [&reported](Member& member, Generation& generation) {
@@ -298,7 +301,7 @@ TEST(Failure, AFailureBeforeJoiningIsTheVerdict) {
   report.chief_address = cluster.address();
   report.cluster_digest = "digest-a";
   report.failure = ConfigurationError("unknown key 'epoch': did you mean 'epochs'?");
-  EXPECT_TRUE(ReportFailureTo(report, std::chrono::seconds(5)).ok());
+  EXPECT_TRUE(ReportFailureTo(report, kLimit).ok());
   crew.Join();
   EXPECT_EQ(ExitCodeOf(crew.result(0)), ExitCode::kConfiguration);
   EXPECT_THAT(std::string(Message(crew.result(0))), HasSubstr("did you mean 'epochs'?"));
@@ -315,7 +318,7 @@ TEST(Failure, AFailureThatIsNotUtf8IsTheVerdict) {
   report.chief_address = cluster.address();
   report.cluster_digest = "digest-a";
   report.failure = DataError("'caf\xe9.jpg' is truncated");
-  EXPECT_TRUE(ReportFailureTo(report, std::chrono::seconds(5)).ok());
+  EXPECT_TRUE(ReportFailureTo(report, kLimit).ok());
   crew.Join();
   EXPECT_EQ(ExitCodeOf(crew.result(0)), ExitCode::kDataDamaged);
   EXPECT_THAT(std::string(Message(crew.result(0))),
@@ -331,9 +334,8 @@ proto::FailureReply TellDeathOfWorker0(const TestCluster& cluster) {
   report.set_message("was killed by SIGKILL, and nobody starts it again");
   report.set_gone(true);
   proto::FailureReply reply;
-  const grpc::Status status =
-      proto::Coordinator::NewStub(*rpc::MakeChannel(cluster.address()))
-          ->ReportFailure(rpc::WithDeadline(std::chrono::seconds(5)).get(), report, &reply);
+  const grpc::Status status = proto::Coordinator::NewStub(*rpc::MakeChannel(cluster.address()))
+                                  ->ReportFailure(rpc::WithDeadline(kLimit).get(), report, &reply);
   EXPECT_TRUE(status.ok()) << status.error_message();
   return reply;
 }
@@ -346,7 +348,10 @@ TEST(Failure, ADeathThatNobodyMakesGoodIsTheVerdictAtOnce) {
     cluster.StartChief();
     Crew crew;
     crew.Add(cluster.member_options(0), WaitInBarrier);
-    auto victim = Member::Make(cluster.member_options(1));
+    MemberOptions options = cluster.member_options(1);
+    // One that is heard of a second after that was told is taken to live.
+    options.timeouts.heartbeat_interval = options.timeouts.heartbeat = std::chrono::hours(1);
+    auto victim = Member::Make(std::move(options));
     ASSERT_TRUE(victim->NextGeneration(0).ok());
     // Who tells may be quicker than the news that the session broke.
     if (told_first) {
@@ -366,7 +371,9 @@ TEST(Failure, ADeathThatNobodyMakesGoodIsTheVerdictAtOnce) {
 }
 
 TEST(Failure, ADeathOfOneThatLivesEndsNothing) {
-  TestCluster cluster(1);
+  TestTimes times;
+  times.resume = kLimit;
+  TestCluster cluster(1, times);
   cluster.StartChief();
   enum { kGoOn, kBreak, kBroken };
   std::atomic<int> link = kGoOn;
@@ -385,10 +392,10 @@ TEST(Failure, ADeathOfOneThatLivesEndsNothing) {
     return FinishAt7(member, generation);
   });
   begun.WaitForNotification();
+  const muster::testing::LoggedLines lines;
   EXPECT_FALSE(TellDeathOfWorker0(cluster).accepted());
-  // Heard of for long enough (a second later, however late that is noticed), it may also lose its
-  // session for a moment.
-  std::this_thread::sleep_for(std::chrono::seconds(5));
+  // Heard of for long enough, it may also lose its session for a moment.
+  EXPECT_TRUE(lines.Await("worker 0 is alive, although a report said", kLimit));
   link = kBreak;
   while (link != kBroken) std::this_thread::sleep_for(std::chrono::milliseconds(5));
   all_steps_done.Notify();
@@ -405,10 +412,10 @@ TEST(Failure, AFailureOfSomebodyElseIsNotTheVerdict) {
   report.chief_address = cluster.address();
   report.cluster_digest = "digest-b";
   report.failure = ConfigurationError("nonsense");
-  EXPECT_FALSE(ReportFailureTo(report, std::chrono::seconds(5)).ok());
+  EXPECT_FALSE(ReportFailureTo(report, kLimit).ok());
   report.cluster_digest = "digest-a";
   report.task = "evaluator:0";
-  EXPECT_FALSE(ReportFailureTo(report, std::chrono::seconds(5)).ok());
+  EXPECT_FALSE(ReportFailureTo(report, kLimit).ok());
   Crew crew;
   for (int rank : {0, 1}) crew.Add(cluster.member_options(rank), FinishAt7);
   crew.Join();

@@ -65,13 +65,18 @@ class FakePort {
   int port_ = 0;
 };
 
-// Timeouts that are short enough for tests and long enough for a busy machine.
+// The limit of calls, and of waits for what must come: a busy machine holds a thread up for
+// seconds.
+inline constexpr auto kLimit = std::chrono::minutes(1);
+
+// Only `resume` is so short that a test may wait until it passes. A test with a session that breaks
+// and is to be resumed needs a longer one.
 struct TestTimes {
-  Duration join = std::chrono::seconds(20);
-  Duration heartbeat = std::chrono::seconds(10);
+  Duration join = kLimit;
+  Duration heartbeat = kLimit;
   Duration resume = std::chrono::milliseconds(500);
-  Duration end = std::chrono::seconds(10);
-  Duration rejoin = std::chrono::seconds(20);
+  Duration end = kLimit;
+  Duration rejoin = kLimit;
 };
 
 class TestCluster {
@@ -128,7 +133,10 @@ class Crew {
 absl::Status WaitInBarrier(membership::Member& member, Generation& generation);
 // Calls WaitInBarrier in each generation until the job has ended.
 absl::Status WaitForTheEnd(membership::Member& member, Generation& generation);
-// Returns a body that waits in one generation and finishes in the next. The reason for the end of
+// Calls NextGeneration and finishes the loop at step 7, in one generation after the other until one
+// is not over before all of its members have finished. `*last` is that one.
+absl::Status FinishNext(membership::Member& member, int64_t last_step, Generation* last);
+// Returns a body that waits in one generation and then calls FinishNext. The reason for the end of
 // the first generation must contain `why`.
 Crew::Body FinishAfter(std::string why);
 // Finishes the loop at step 7.

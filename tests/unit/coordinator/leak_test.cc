@@ -131,15 +131,18 @@ class Leaks : public ::testing::Test {
     }
   }
 
-  // Once all that goes on by itself has come to rest.
-  Holdings AtRest() {
+  // Once all that goes on by itself has come to rest, at `wanted` if that is given.
+  Holdings AtRest(const Holdings* wanted = nullptr) {
     Holdings before, after;
-    const MonotonicTime end = Clock::now() + std::chrono::seconds(20);
+    const auto rests = [&] {
+      return waiting_ == 2 && before.SameAs(after) && (wanted == nullptr || after.SameAs(*wanted));
+    };
+    const MonotonicTime end = Clock::now() + kLimit;
     do {
       before = after;
       std::this_thread::sleep_for(std::chrono::milliseconds(200));
       after = Holdings();
-    } while ((waiting_ < 2 || !before.SameAs(after)) && Clock::now() < end);
+    } while (!rests() && Clock::now() < end);
     return after;
   }
 
@@ -156,7 +159,7 @@ TEST_F(Leaks, FiftyGenerationsHoldWhatFiveHeld) {
   for (int n = 1; n <= 5 && !HasFatalFailure(); ++n) LiveThrough(&process, n % 2 == 0);
   const Holdings five = AtRest();
   for (int n = 6; n <= 51 && !HasFatalFailure(); ++n) LiveThrough(&process, n % 2 == 0);
-  const Holdings fifty = AtRest();
+  const Holdings fifty = AtRest(&five);
   LogInfo("after 5: {}; after 50: {}", five.ToString(), fifty.ToString());
   EXPECT_TRUE(fifty.SameAs(five)) << five.ToString() << "; then " << fifty.ToString();
   EXPECT_LE(fifty.all_threads, five.all_threads + kPoolThreads) << fifty.ToString();

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "absl/synchronization/blocking_counter.h"
@@ -37,17 +38,15 @@ class Recovery : public ::testing::Test {
     options.timeouts.rejoin = std::chrono::seconds(20);
     return options;
   }
-  // Trains until the generation is lost, after step `last`; then finishes in the next one, at 7.
+  // Trains until the generation is lost, after step `last`; then finishes in the next one, at 7, or
+  // in one after it.
   Crew::Body LoseOne(int64_t last, Generation* next) {
     return [this, last, next](Member& member, Generation& generation) {
       training_.DecrementCount();
       (void)WaitInBarrier(member, generation);
       EXPECT_FALSE(member.JobEnded());
       generation.replicas.clear();
-      auto formed = member.NextGeneration(last);
-      if (!formed.ok()) return formed.status();
-      *next = *std::move(formed);
-      return FinishAt7(member, *next);
+      return FinishNext(member, last, next);
     };
   }
 
@@ -92,9 +91,11 @@ TEST_F(Recovery, AKilledMemberIsReplacedAndTheNewestStateIsKnown) {
 }
 
 TEST_F(Recovery, ASessionThatAFaultBreaksIsResumed) {
-  ASSERT_TRUE(cluster_.StartChief(coordinator_options()).ok());
-  std::atomic<int> breaks = 0;
+  CoordinatorOptions options = coordinator_options();
   MemberOptions faulty = member_options(1);
+  options.decision.resume = faulty.timeouts.resume = kLimit;
+  ASSERT_TRUE(cluster_.StartChief(std::move(options)).ok());
+  std::atomic<int> breaks = 0;
   faulty.session_fault = [&] {
     return ++breaks <= 3 ? SessionFault::kBroken : SessionFault::kNone;
   };
@@ -133,10 +134,7 @@ TEST_F(Recovery, ASilentMemberIsLostByBothSidesAndComesBack) {
     generation.replicas.clear();
     again = true;
     silent = false;
-    auto formed = member.NextGeneration(12);
-    if (!formed.ok()) return formed.status();
-    next[1] = *std::move(formed);
-    return FinishAt7(member, next[1]);
+    return FinishNext(member, 12, &next[1]);
   });
   crew.Join();
   EXPECT_EQ(cluster_.coordinator().Wait().code, ExitCode::kDone);
@@ -223,7 +221,7 @@ TEST_F(Recovery, AChiefWithoutARecordGoesOnWithItsMembersRun) {
   ASSERT_TRUE(asked.WaitForNotificationWithTimeout(absl::Seconds(20)));
   const auto stub = proto::Coordinator::NewStub(*rpc::MakeChannel(cluster_.address()));
   proto::StatusReply reply;
-  ASSERT_TRUE(stub->Status(rpc::WithDeadline(std::chrono::seconds(5)).get(), {}, &reply).ok());
+  ASSERT_TRUE(stub->Status(rpc::WithDeadline(kLimit).get(), {}, &reply).ok());
   EXPECT_EQ(reply.run_id(), "run-b");
   for (const auto& member : reply.members()) EXPECT_FALSE(member.joined());
   written.Notify();
@@ -431,21 +429,24 @@ TEST_F(QuickRecovery, AFrozenMemberThatWakesJoinsAsNew) {
   ASSERT_TRUE(cluster_.StartChief(std::move(chief)).ok());
   Crew crew;
   Generation next[2];
-  crew.Add(member_options(0), LoseOne(12, &next[0]));
-  MemberOptions options = member_options(1);
+  MemberOptions survivor = member_options(0), options = member_options(1);
+  survivor.timeouts.heartbeat = options.timeouts.heartbeat = std::chrono::hours(1);
+  crew.Add(std::move(survivor), LoseOne(12, &next[0]));
   options.timeouts.heartbeat_interval = std::chrono::hours(1);  // says nothing by itself
-  options.timeouts.heartbeat = std::chrono::hours(1);
   options.host.pid = 4711;
   crew.Add(std::move(options), LoseOne(12, &next[1]));
   crew.Join();
   EXPECT_EQ(cluster_.coordinator().Wait().code, ExitCode::kDone);
-  EXPECT_EQ(next[1].id, (1ull << 32) | 2);
+  EXPECT_GT(next[1].id, (1ull << 32) | 1);
   EXPECT_EQ(next[1].owner_step, 12);
-  ASSERT_EQ(lost.size(), 1u);
-  EXPECT_EQ(lost[0].task.ToString(), "worker:0");
-  EXPECT_EQ(lost[0].pid, 4711);
-  EXPECT_FALSE(lost[0].asked_to_exit);
-  EXPECT_THAT(lost[0].why, HasSubstr("no heartbeat"));
+  // On a busy machine the other one may be as silent.
+  const auto frozen = std::find_if(lost.begin(), lost.end(), [](const MemberLossReport& member) {
+    return member.task.ToString() == "worker:0";
+  });
+  ASSERT_NE(frozen, lost.end());
+  EXPECT_EQ(frozen->pid, 4711);
+  EXPECT_FALSE(frozen->asked_to_exit);
+  EXPECT_THAT(frozen->why, HasSubstr("no heartbeat"));
 }
 
 class PairRecovery : public Recovery {
@@ -494,8 +495,7 @@ TEST_F(PairRecovery, AReplacementThatCannotTakeThePlaceEndsAloneAndTheJobWaits) 
   early.cluster_digest = "digest-a";
   early.failure = ConfigurationError("devices is \"cuda\", and this host has no GPU");
   bool try_again = false;
-  EXPECT_FALSE(
-      membership::ReportFailureTo(early, std::chrono::seconds(5), nullptr, &try_again).ok());
+  EXPECT_FALSE(membership::ReportFailureTo(early, kLimit, nullptr, &try_again).ok());
   EXPECT_TRUE(try_again);
 
   MemberOptions wrong = member_options(1);
@@ -531,8 +531,7 @@ TEST_F(PairRecovery, AReplacementThatFailsBeforeTheLossIsCertainEndsAloneToo) {
   early.failure = ConfigurationError("there is no file train.bin");
   bool try_again = false;
   // Until the chief has seen that the connection is broken, another process is worker 0.
-  for (const auto until = Clock::now() + std::chrono::seconds(20);
-       !try_again && Clock::now() < until;)
+  for (const auto until = Clock::now() + kLimit; !try_again && Clock::now() < until;)
     (void)membership::ReportFailureTo(early, std::chrono::seconds(5), nullptr, &try_again);
   EXPECT_TRUE(try_again);
 
@@ -588,9 +587,9 @@ TEST_F(PairRecovery, AReplacedMemberThatWakesIsSuperseded) {
   EXPECT_EQ(cluster_.coordinator().Wait().code, ExitCode::kDone);
 }
 
-TEST_F(QuickRecovery, AMemberThatHangsIsToldAndItsPlaceIsTaken) {
+TEST_F(PairRecovery, AMemberThatHangsIsToldAndItsPlaceIsTaken) {
   CoordinatorOptions options = coordinator_options();
-  options.decision.phase[static_cast<int>(Phase::kReduce)] = std::chrono::milliseconds(600);
+  options.decision.phase[static_cast<int>(Phase::kData)] = std::chrono::milliseconds(600);
   std::atomic<bool> was_told = false;
   options.on_lost = [&was_told](const MemberLossReport& member) {
     was_told = member.asked_to_exit;
@@ -618,7 +617,7 @@ TEST_F(QuickRecovery, AMemberThatHangsIsToldAndItsPlaceIsTaken) {
   EXPECT_EQ(next.owner_step, 12);
 }
 
-TEST_F(QuickRecovery, AnAbortThatHangsIsStuckToo) {
+TEST_F(PairRecovery, AnAbortThatHangsIsStuckToo) {
   ASSERT_TRUE(cluster_.StartChief(coordinator_options()).ok());
   absl::Notification stuck, gate;
   MemberOptions options = member_options(1);
@@ -663,7 +662,7 @@ TEST_F(Recovery, ASilentChiefIsTold) {
   EXPECT_TRUE(back.WaitForNotificationWithTimeout(absl::Seconds(20)));
 }
 
-TEST_F(QuickRecovery, ALoopThatDoesNotComeBackIsStuck) {
+TEST_F(PairRecovery, ALoopThatDoesNotComeBackIsStuck) {
   ASSERT_TRUE(cluster_.StartChief(coordinator_options()).ok());
   MemberOptions options = member_options(1);
   options.timeouts.abort = std::chrono::milliseconds(200);
@@ -684,7 +683,7 @@ TEST_F(QuickRecovery, ALoopThatDoesNotComeBackIsStuck) {
   EXPECT_TRUE(stuck.WaitForNotificationWithTimeout(absl::Seconds(20)));
 }
 
-TEST_F(QuickRecovery, ALoopThatSavesIsNotStuckUntilItHasSaved) {
+TEST_F(PairRecovery, ALoopThatSavesIsNotStuckUntilItHasSaved) {
   ASSERT_TRUE(cluster_.StartChief(coordinator_options()).ok());
   MemberOptions options = member_options(1);
   options.timeouts.abort = std::chrono::milliseconds(200);

@@ -19,7 +19,7 @@ using ::testing::ElementsAre;
 proto::StatusReply StatusOf(const TestCluster& cluster) {
   proto::StatusReply reply;
   const auto stub = proto::Coordinator::NewStub(*rpc::MakeChannel(cluster.address()));
-  EXPECT_TRUE(stub->Status(rpc::WithDeadline(std::chrono::seconds(5)).get(), {}, &reply).ok());
+  EXPECT_TRUE(stub->Status(rpc::WithDeadline(kLimit).get(), {}, &reply).ok());
   return reply;
 }
 
@@ -27,7 +27,7 @@ proto::StatusReply StatusOf(const TestCluster& cluster) {
 proto::StatusReply Await(const TestCluster& cluster,
                          const std::function<bool(const proto::StatusReply&)>& wanted) {
   proto::StatusReply reply;
-  const MonotonicTime end = Clock::now() + std::chrono::seconds(20);
+  const MonotonicTime end = Clock::now() + kLimit;
   while (Clock::now() < end && !wanted(reply = StatusOf(cluster)))
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
   return reply;

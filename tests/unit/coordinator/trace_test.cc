@@ -2,8 +2,11 @@
 #include <gmock/gmock.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <functional>
+#include <limits>
 #include <thread>
 
 #include "chief/trace_service.h"
@@ -17,6 +20,7 @@ namespace muster::chief {
 namespace {
 
 using std::chrono::milliseconds;
+using std::chrono::minutes;
 using std::chrono::seconds;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -24,22 +28,28 @@ using ::testing::IsEmpty;
 using ::testing::SizeIs;
 using ::testing::UnorderedElementsAre;
 
+constexpr int64_t kNoEnd = std::numeric_limits<int64_t>::max();
+
 // A task that makes a step each millisecond.
 class SteppingTask {
  public:
   SteppingTask(std::string name, std::shared_ptr<grpc::Channel> channel) {
     TraceClientOptions options;
-    options.channel = [channel] { return channel; };
+    options.channel = [this, channel] {
+      calls_ = recorder_->recording() ? calls_ + 1 : 0;
+      return channel;
+    };
     options.task = std::move(name);
     options.cluster_digest = "digest-a";
     options.host = "host-a";
     options.recorder = recorder_;
     options.retry = milliseconds(20);
+    options.deadline = minutes(1);
     client_ = std::make_unique<TraceClient>(options);
     loop_ = std::thread([this] {
       const SpanThread thread(recorder_, "main loop");
       for (int64_t step = 1; !stop_; ++step) {
-        while (frozen_ && !stop_) std::this_thread::sleep_for(milliseconds(1));
+        while (step > last_ && !stop_) std::this_thread::sleep_for(milliseconds(1));
         EnterSpanStep(step);
         const Span span("step");
         std::this_thread::sleep_for(milliseconds(1));
@@ -52,11 +62,17 @@ class SteppingTask {
     client_.reset();
   }
   void Leave() { client_.reset(); }
-  void Freeze(bool frozen = true) { frozen_ = frozen; }  // Its loop stands still.
+  // Its loop goes on to this step and stands still there.
+  void GoOnTo(int64_t last) { last_ = last; }
+  int64_t step() const { return recorder_->step(); }
+  // It records, and knows which steps: the first call while it records asks for them.
+  bool Records() const { return calls_ > 1; }
 
  private:
   const std::shared_ptr<SpanRecorder> recorder_ = std::make_shared<SpanRecorder>();
-  std::atomic<bool> stop_ = false, frozen_ = false;
+  std::atomic<int> calls_ = 0;
+  std::atomic<bool> stop_ = false;
+  std::atomic<int64_t> last_ = kNoEnd;
   std::unique_ptr<TraceClient> client_;
   std::thread loop_;
 };
@@ -97,7 +113,7 @@ class Tracing : public ::testing::Test {
     proto::TraceRecordRequest request;
     request.set_steps(steps);
     request.set_limit_ms(std::chrono::duration_cast<milliseconds>(limit).count());
-    return proto::Trace::NewStub(channel_)->Record(rpc::WithDeadline(seconds(30)).get(), request,
+    return proto::Trace::NewStub(channel_)->Record(rpc::WithDeadline(minutes(2)).get(), request,
                                                    reply);
   }
   // Asks until all tasks have opened their calls.
@@ -109,6 +125,18 @@ class Tracing : public ::testing::Test {
       if (reply.missing().empty()) break;
     }
     return reply;
+  }
+  // Their loops stand still: they hold up each trace until its limit.
+  void FreezeTasks() {
+    for (const auto& task : tasks_) task->GoOnTo(0);
+  }
+  void AwaitTasks(const std::function<bool(const SteppingTask&)>& condition) {
+    const MonotonicTime until = Clock::now() + minutes(1);
+    for (const auto& task : tasks_) {
+      while (!condition(*task) && Clock::now() < until)
+        std::this_thread::sleep_for(milliseconds(1));
+      EXPECT_TRUE(condition(*task));
+    }
   }
   Json Read(const std::string& path) {
     const auto text = checkpoint::ReadFile(files_, path);
@@ -126,10 +154,10 @@ class Tracing : public ::testing::Test {
     ASSERT_TRUE(file->Close().ok());
     ASSERT_TRUE(files_.Rename("/model/trace/request.part", "/model/trace/request.json").ok());
   }
-  // Blocks until the chief has answered it, at most for `limit`. Null: it has not.
-  Json AwaitMail(const std::string& id, Duration limit = seconds(20)) {
+  // Blocks until the chief has answered it. Null: it has not.
+  Json AwaitMail(const std::string& id) {
     const std::string answer = "/model/trace/" + TraceAnswerFile(id);
-    const MonotonicTime until = Clock::now() + limit;
+    const MonotonicTime until = Clock::now() + minutes(1);
     while (!files_.Exists(answer).value_or(false)) {
       if (Clock::now() > until) return Json();
       std::this_thread::sleep_for(milliseconds(10));
@@ -165,11 +193,11 @@ TEST_F(Tracing, AllTasksRecordTheSameSteps) {
   request.set_id(reply.id());
   proto::TraceReadReply piece;
   const auto stub = proto::Trace::NewStub(channel_);
-  ASSERT_TRUE(stub->Read(rpc::WithDeadline(seconds(5)).get(), request, &piece).ok());
+  ASSERT_TRUE(stub->Read(rpc::WithDeadline(minutes(1)).get(), request, &piece).ok());
   EXPECT_EQ(piece.piece(), checkpoint::ReadFile(files_, reply.path()).value_or(""));
   EXPECT_EQ(static_cast<int64_t>(piece.piece().size()), reply.size());
   request.set_id(reply.id() + 1);
-  EXPECT_EQ(stub->Read(rpc::WithDeadline(seconds(5)).get(), request, &piece).error_code(),
+  EXPECT_EQ(stub->Read(rpc::WithDeadline(minutes(1)).get(), request, &piece).error_code(),
             grpc::StatusCode::NOT_FOUND);
 }
 
@@ -223,9 +251,15 @@ TEST_F(Tracing, ATaskThatIsNotThereIsNamed) {
 TEST_F(Tracing, ATaskThatLeavesInTheMiddleDeliversWhatItHas) {
   StartTasks({"chief:0", "worker:0"});
   AskAll(1);
+  FreezeTasks();
   proto::TraceRecordReply reply;
-  std::thread asking([&] { EXPECT_TRUE(Ask(1000, seconds(30), &reply).ok()); });
-  std::this_thread::sleep_for(milliseconds(200));
+  std::thread asking([&] { EXPECT_TRUE(Ask(1000, minutes(1), &reply).ok()); });
+  AwaitTasks([](const SteppingTask& task) { return task.Records(); });
+  // All of them are in the middle of the window, which begins after the latest of them.
+  int64_t middle = 0;
+  for (const auto& task : tasks_) middle = std::max(middle, task->step() + 10);
+  for (const auto& task : tasks_) task->GoOnTo(middle);
+  AwaitTasks([middle](const SteppingTask& task) { return task.step() == middle; });
   for (const auto& task : tasks_) task->Leave();
   asking.join();
   EXPECT_THAT(reply.tasks(), ElementsAre("chief:0", "worker:0"));
@@ -238,37 +272,38 @@ TEST_F(Tracing, OneTraceAtATimeAndOnlySensibleOnes) {
   proto::TraceRecordReply reply, other;
   EXPECT_THAT(Ask(0, seconds(1), &other).error_message(), HasSubstr("steps must be 1 to 1000"));
   EXPECT_THAT(Ask(1, seconds(601), &other).error_message(), HasSubstr("limit"));
-  std::thread asking([&] { EXPECT_TRUE(Ask(300, seconds(30), &reply).ok()); });
-  std::this_thread::sleep_for(milliseconds(100));
+  FreezeTasks();
+  std::thread asking([&] { EXPECT_TRUE(Ask(300, minutes(1), &reply).ok()); });
+  AwaitTasks([](const SteppingTask& task) { return task.Records(); });
   EXPECT_EQ(Ask(1, seconds(1), &other).error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  for (const auto& task : tasks_) task->GoOnTo(kNoEnd);
   asking.join();
 }
 
 TEST_F(Tracing, ACallerWhoGoesAwayDoesNotBlockOthers) {
   StartTasks({"chief:0", "worker:0"});
   AskAll(1);
-  tasks_[0]->Freeze();  // It would hold up the trace until its limit.
+  FreezeTasks();
   proto::TraceRecordRequest request;
   request.set_steps(100);
   request.set_limit_ms(600'000);
   proto::TraceRecordReply reply, other;
   grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() + seconds(30));
+  context.set_deadline(std::chrono::system_clock::now() + minutes(2));
   std::thread asking([&] {
     EXPECT_EQ(proto::Trace::NewStub(channel_)->Record(&context, request, &reply).error_code(),
               grpc::StatusCode::CANCELLED);
   });
-  std::this_thread::sleep_for(milliseconds(200));
+  AwaitTasks([](const SteppingTask& task) { return task.Records(); });
   EXPECT_EQ(Ask(1, seconds(1), &other).error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
   context.TryCancel();
   asking.join();
   grpc::Status status;
-  const MonotonicTime until = Clock::now() + seconds(10);
+  const MonotonicTime until = Clock::now() + minutes(1);
   do {
     status = Ask(1, milliseconds(500), &other);
   } while (!status.ok() && Clock::now() < until);
   EXPECT_TRUE(status.ok()) << status.error_message();
-  tasks_[0]->Freeze(false);
 }
 
 TEST_F(Tracing, StrangersAreRefused) {
@@ -277,11 +312,11 @@ TEST_F(Tracing, StrangersAreRefused) {
   request.set_task("worker:0");
   request.set_cluster_digest("digest-b");
   proto::TraceAwaitReply reply;
-  EXPECT_EQ(stub->Await(rpc::WithDeadline(seconds(5)).get(), request, &reply).error_code(),
+  EXPECT_EQ(stub->Await(rpc::WithDeadline(minutes(1)).get(), request, &reply).error_code(),
             grpc::StatusCode::FAILED_PRECONDITION);
   request.set_cluster_digest("digest-a");
   request.set_task("worker:9");
-  EXPECT_EQ(stub->Await(rpc::WithDeadline(seconds(5)).get(), request, &reply).error_code(),
+  EXPECT_EQ(stub->Await(rpc::WithDeadline(minutes(1)).get(), request, &reply).error_code(),
             grpc::StatusCode::FAILED_PRECONDITION);
   grpc::ClientContext without_deadline;
   EXPECT_EQ(stub->Await(&without_deadline, request, &reply).error_code(),
@@ -290,10 +325,14 @@ TEST_F(Tracing, StrangersAreRefused) {
 
 TEST_F(Tracing, ARequestThroughTheModelDirIsAnswered) {
   StartTasks({"chief:0", "worker:0"});
-  AskAll(1);
-  Mail("0a1b", 2, 10);
-  const Json given = AwaitMail("0a1b");
-  ASSERT_TRUE(given.is_object());
+  Json given;
+  const MonotonicTime until = Clock::now() + minutes(1);
+  do {  // Until both tasks have opened their calls.
+    Mail("0a1b", 2, 10);
+    given = AwaitMail("0a1b");
+    ASSERT_TRUE(given.is_object());
+    ASSERT_TRUE(files_.Remove("/model/trace/" + TraceAnswerFile("0a1b")).ok());
+  } while (given.at("tasks").size() < 2 && Clock::now() < until);
   EXPECT_THAT(given.at("tasks"), ElementsAre("chief:0", "worker:0"));
   EXPECT_TRUE(files_.Exists("/model/trace/" + given.at("file").get<std::string>()).value_or(false));
   EXPECT_FALSE(files_.Exists("/model/trace/request.json").value_or(true));
@@ -302,13 +341,13 @@ TEST_F(Tracing, ARequestThroughTheModelDirIsAnswered) {
 TEST_F(Tracing, ARequestThroughTheModelDirIsRefusedWhileAnotherIsRecorded) {
   StartTasks({"chief:0", "worker:0"});
   AskAll(1);
+  FreezeTasks();
   proto::TraceRecordReply reply;
-  std::thread asking([&] { EXPECT_TRUE(Ask(1000, seconds(6), &reply).ok()); });
-  std::this_thread::sleep_for(milliseconds(100));
-  tasks_[0]->Freeze();  // It holds up the trace until its limit.
+  std::thread asking([&] { EXPECT_TRUE(Ask(1, minutes(2), &reply).ok()); });
+  AwaitTasks([](const SteppingTask& task) { return task.Records(); });
   Mail("0a1b", 2, 10);
-  const Json given = AwaitMail("0a1b", seconds(4));
-  tasks_[0]->Freeze(false);
+  const Json given = AwaitMail("0a1b");
+  for (const auto& task : tasks_) task->GoOnTo(kNoEnd);
   asking.join();
   ASSERT_TRUE(given.is_object());
   EXPECT_THAT(given.value("error", ""), HasSubstr("another trace is being recorded"));
@@ -334,8 +373,8 @@ TEST_F(Tracing, TheEndOfTheJobEndsHeldCalls) {
   AskAll(1);
   const MonotonicTime begin = Clock::now();
   service_->Close(seconds(1));
-  server_->Shutdown(seconds(20));
-  EXPECT_LT(Clock::now() - begin, seconds(10));
+  server_->Shutdown(minutes(2));
+  EXPECT_LT(Clock::now() - begin, minutes(1));
 }
 
 TEST(TraceClientTest, TheShortestRoundTripGivesTheOffset) {
