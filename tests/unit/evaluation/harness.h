@@ -27,12 +27,20 @@ class Folder {
 };
 
 // The limit of a wait, long enough for a busy machine.
-inline constexpr Duration kPatience = std::chrono::seconds(20);
+inline constexpr Duration kPatience = std::chrono::minutes(1);
+// Rules by which no evaluator is lost by its silence within kPatience, and another one may take its
+// place sooner.
+inline chief::EvaluationRules PatientRules() {
+  chief::EvaluationRules rules;
+  rules.heartbeat = 2 * kPatience;
+  rules.suspect = std::chrono::seconds(10);
+  return rules;
+}
 
 class TestChief {
  public:
-  explicit TestChief(chief::EvaluationRules rules = {}, const std::string& run_id = "run-a",
-                     const std::string& job = "{}",
+  explicit TestChief(chief::EvaluationRules rules = PatientRules(),
+                     const std::string& run_id = "run-a", const std::string& job = "{}",
                      checkpoint::FileSystem* files = &checkpoint::PosixFileSystem());
   ~TestChief();
 

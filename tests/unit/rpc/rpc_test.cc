@@ -25,6 +25,8 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
+constexpr auto kCall = std::chrono::minutes(1);  // The deadline of calls that are answered.
+
 // A service whose handlers do not check deadlines.
 class Careless final : public proto::Coordinator::CallbackService {
  public:
@@ -57,7 +59,7 @@ TEST(Rpc, AnswersACallWithADeadlineAndRefusesOneWithout) {
   Careless service;
   const auto server = StartOn("127.0.0.1:0", &service);
   ASSERT_TRUE(server.ok()) << Message(server.status());
-  EXPECT_TRUE(Ask(Loopback(**server), WithDeadline(std::chrono::seconds(5)).get()).ok());
+  EXPECT_TRUE(Ask(Loopback(**server), WithDeadline(kCall).get()).ok());
   grpc::ClientContext without;
   const grpc::Status refused = Ask(Loopback(**server), &without);
   EXPECT_EQ(refused.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
@@ -73,7 +75,7 @@ TEST(Rpc, NeverUsesAnHttpProxy) {
   Careless service;
   const auto server = StartOn("127.0.0.1:0", &service);
   ASSERT_TRUE(server.ok());
-  const grpc::Status status = Ask(Loopback(**server), WithDeadline(std::chrono::seconds(5)).get());
+  const grpc::Status status = Ask(Loopback(**server), WithDeadline(kCall).get());
   for (const char* name : {"http_proxy", "https_proxy", "grpc_proxy"}) unsetenv(name);
   EXPECT_TRUE(status.ok()) << status.error_message();
 }
@@ -102,6 +104,7 @@ TEST(Rpc, APortThatBecomesFreeInTimeIsTaken) {
   });
   ServerOptions options;
   options.address = address;
+  options.bind_timeout = std::chrono::minutes(1);
   const auto second = Server::Start(options, {&second_service});
   release.join();
   ASSERT_TRUE(second.ok()) << Message(second.status());
@@ -125,7 +128,7 @@ TEST(Rpc, ListensOnAllInterfacesWhereTheNameIsNotLocal) {
   Careless service;
   const auto server = StartOn("192.0.2.1:0", &service);
   ASSERT_TRUE(server.ok()) << Message(server.status());
-  EXPECT_TRUE(Ask(Loopback(**server), WithDeadline(std::chrono::seconds(5)).get()).ok());
+  EXPECT_TRUE(Ask(Loopback(**server), WithDeadline(kCall).get()).ok());
 }
 
 // Calls a method for which there is no generated stub.
@@ -133,7 +136,7 @@ grpc::StatusCode AskFor(const std::string& method, const std::shared_ptr<grpc::C
   grpc::TemplatedGenericStub<grpc::ByteBuffer, grpc::ByteBuffer> stub(channel);
   grpc::CompletionQueue queue;
   // The server requires no deadline for health. The test has one so that it ends.
-  const auto context = WithDeadline(std::chrono::seconds(5));
+  const auto context = WithDeadline(kCall);
   auto call = stub.PrepareCall(context.get(), method, &queue);
   void* tag;
   bool ok;
@@ -219,7 +222,7 @@ TEST(Rpc, CompressedMessagesAreRefused) {
   proto::FailureReport report;
   report.set_message(std::string(8 << 20, ' '));
   proto::FailureReply reply;
-  const auto context = WithDeadline(std::chrono::seconds(5));
+  const auto context = WithDeadline(kCall);
   context->set_compression_algorithm(GRPC_COMPRESS_GZIP);
   const grpc::Status status =
       proto::Coordinator::NewStub(channel)->ReportFailure(context.get(), report, &reply);
@@ -240,11 +243,10 @@ TEST(Rpc, UnreachablePeersReadAsWhatTheyAre) {
     ASSERT_TRUE(server.ok());
     address = Loopback(**server);
   }
-  const grpc::Status refused = Ask(address, WithDeadline(std::chrono::seconds(5)).get());
+  const grpc::Status refused = Ask(address, WithDeadline(kCall).get());
   EXPECT_TRUE(IsUnreachable(refused));
   EXPECT_EQ(WhyUnreachable(refused), "connection refused");
-  const grpc::Status nobody =
-      Ask("no-such-host.invalid:1", WithDeadline(std::chrono::seconds(5)).get());
+  const grpc::Status nobody = Ask("no-such-host.invalid:1", WithDeadline(kCall).get());
   EXPECT_EQ(WhyUnreachable(nobody), "no such host name") << nobody.error_message();
   EXPECT_EQ(ExitCodeOf(FromGrpc(refused, "asking")), ExitCode::kRetryable);
 }
