@@ -54,7 +54,7 @@ class NeighboursTest : public testing::Test {
     options.version = "1";
     options.cluster_digest = "digest";
     options.between_calls = milliseconds(20);
-    options.call = milliseconds(500);
+    options.call = seconds(20);
     return options;
   }
   std::unique_ptr<Neighbours> Start(int worker) {
@@ -72,7 +72,7 @@ TEST_F(NeighboursTest, AllReachAll) {
   Reachability found[3];
   std::vector<std::thread> threads;
   for (int i = 0; i < 3; ++i)
-    threads.emplace_back([&, i] { found[i] = all[i]->Wait(seconds(20)); });
+    threads.emplace_back([&, i] { found[i] = all[i]->Wait(std::chrono::minutes(1)); });
   for (std::thread& thread : threads) thread.join();
   for (int i = 0; i < 3; ++i) {
     EXPECT_TRUE(found[i].complete);
@@ -99,7 +99,7 @@ TEST_F(NeighboursTest, WhoeverIsThroughWaitsForThoseWhoStillCall) {
   std::vector<std::thread> threads;
   for (Neighbours* task : {first.get(), second.get(), third.get()})
     threads.emplace_back(
-        [&found, task, i = threads.size()] { found[i] = task->Wait(seconds(20)); });
+        [&found, task, i = threads.size()] { found[i] = task->Wait(std::chrono::minutes(1)); });
   for (std::thread& thread : threads) thread.join();
   for (const Reachability& all : found) {
     EXPECT_TRUE(all.complete);
@@ -134,6 +134,7 @@ TEST_F(NeighboursTest, ANameThatDoesNotResolveIsSaid) {
 TEST_F(NeighboursTest, SomebodyElseOnThePortIsNoNeighbour) {
   const Port stranger(/*listening=*/true);
   NeighbourOptions options = Options("worker:0");
+  options.call = milliseconds(500);  // It never answers.
   ports_[0].Close();
   options.addresses["worker:1"] = stranger.address();
   auto neighbours = Neighbours::Start(options);
@@ -162,8 +163,8 @@ TEST_F(NeighboursTest, EachTellsWhoseCertificatesItAccepts) {
     both[i] = *std::move(neighbours);
   }
   Reachability found[2];
-  std::thread other([&] { found[1] = both[1]->Wait(seconds(20)); });
-  found[0] = both[0]->Wait(seconds(20));
+  std::thread other([&] { found[1] = both[1]->Wait(std::chrono::minutes(1)); });
+  found[0] = both[0]->Wait(std::chrono::minutes(1));
   other.join();
   EXPECT_EQ(found[1].neighbours.at("worker:0").identity, options[0].identity);
   EXPECT_TRUE(found[0].neighbours.at("worker:1").identity.empty());

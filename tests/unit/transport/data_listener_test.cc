@@ -165,7 +165,7 @@ TEST(DataListenerTest, GarbageOversizedAndSilentPeersAreClosedAndHarmNothing) {
 }
 
 TEST(DataListenerTest, SilentPeersAreBoundedInNumberAndTheOldestGivesWay) {
-  const auto a = Listen({.max_silent = 4});
+  const auto a = Listen({.hello_timeout = kLong, .max_silent = 4});
   const auto admission = a->Admit(1, 0, "ticket");
   std::vector<int> silent;
   for (int i = 0; i < 6; ++i) silent.push_back(RawConnect(a->address()));

@@ -11,7 +11,7 @@
 namespace muster::transport {
 namespace {
 
-constexpr Duration kLinkLimit = std::chrono::seconds(10);
+constexpr Duration kLinkLimit = std::chrono::minutes(1);
 
 // Two ends of a connection, the first one's process with faults.
 class FaultyLinksTest : public ::testing::Test {
@@ -61,10 +61,11 @@ TEST_F(FaultyLinksTest, FrozenNothingPassesAndThawedAllOfIt) {
   ASSERT_TRUE(Send(*far_, "early", kLinkLimit).ok());
   ASSERT_TRUE(Send(*near_, "first", kLinkLimit).ok());  // as an answer to a hello
   EXPECT_EQ(*Receive(*far_, 5, kLinkLimit), "first");
-  const MonotonicTime start = Clock::now();
-  links_.Freeze(time);
+  links_.Freeze(std::chrono::hours(1));
   EXPECT_TRUE(absl::IsDeadlineExceeded(Receive(*near_, 5, moment).status()));
   EXPECT_TRUE(absl::IsDeadlineExceeded(Send(*near_, "there", moment)));
+  const MonotonicTime start = Clock::now();
+  links_.Freeze(time);
   // Who waits is woken by the thaw.
   EXPECT_EQ(*Receive(*near_, 5, kLinkLimit), "early");
   EXPECT_GE(Clock::now() - start, time);
