@@ -40,7 +40,7 @@ struct ContractCase {
   std::string name;
   std::function<void(ContractRank&)> run;
   int ranks = 0;  // The number of ranks. 0: the case runs with each number from 1 to 5.
-  Duration timeout = std::chrono::seconds(20);  // The limit of an operation.
+  Duration timeout = std::chrono::minutes(2);  // The limit of an operation.
 };
 
 // Cases without failures, for any number of ranks.

@@ -153,7 +153,7 @@ void AbortFromAnotherThreadEndsTheWaitAtOnceAndPoisons(ContractRank& rank) {
   const absl::Status status = work->Wait();
   const MonotonicTime ended = Clock::now();
   order.join();
-  EXPECT_LT(Seconds(ended - aborted), 10.0) << "not by the deadline of 20 s";
+  EXPECT_LT(ended - aborted, std::chrono::minutes(1)) << "not by the deadline of 2 min";
   EXPECT_THAT(std::string(Message(status)), HasSubstr("worker 7 was lost"));
   const absl::Status poison = rank.communicator->status();
   EXPECT_THAT(std::string(Message(poison)), HasSubstr("worker 7 was lost"));

@@ -128,7 +128,7 @@ TEST(Formation, AnAbortEndsItAtOnce) {
       listeners, [&](int) { return MakeSpec(listeners); }, {0}, [&] { return !!abort; });
   order.join();
   EXPECT_TRUE(absl::IsAborted(formed[0].status())) << formed[0].status();
-  EXPECT_LT(Seconds(Clock::now() - start), 10.0) << "not by the deadline of 20 s";
+  EXPECT_LT(Clock::now() - start, std::chrono::minutes(1)) << "not by the deadline of 2 min";
 }
 
 TEST(Formation, MembersThatDisagreeAreToldWhichLink) {
@@ -307,14 +307,22 @@ TEST_P(Generations, LateBytesOfAnOldGenerationHarmNobody) {
   sleeper.join();
 }
 
-int Entries(const char* folder, const std::string& prefix) {
+int Entries(const std::string& folder, const std::string& prefix) {
   int count = 0;
-  DIR* open = opendir(folder);
+  DIR* open = opendir(folder.c_str());
   while (const dirent* entry = readdir(open)) {
     count += std::string(entry->d_name).starts_with(prefix) && entry->d_name[0] != '.';
   }
   closedir(open);
   return count;
+}
+
+// The kernel may list a thread for a while after it was joined.
+int EntriesOnceAtMost(int most, const std::string& folder) {
+  const MonotonicTime until = Clock::now() + std::chrono::minutes(1);
+  while (Entries(folder, "") > most && Clock::now() < until)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  return Entries(folder, "");
 }
 
 int SegmentsMapped() {
@@ -340,7 +348,7 @@ TEST_P(Generations, LeaveNothingBehind) {
     if (generation % 2 == 0) group[1].Abort(PeerLost("lost"));
   }
   EXPECT_EQ(Entries("/proc/self/fd", ""), descriptors);
-  EXPECT_EQ(Entries("/proc/self/task", ""), threads);
+  EXPECT_LE(EntriesOnceAtMost(threads, "/proc/self/task"), threads);
   EXPECT_EQ(Entries("/dev/shm", name), 0);
   EXPECT_EQ(SegmentsMapped(), 0);
 }

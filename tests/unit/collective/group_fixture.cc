@@ -59,6 +59,7 @@ GroupSpec MakeSpec(const std::vector<std::unique_ptr<transport::DataListener>>& 
   GroupSpec spec;
   spec.generation = options.generation;
   spec.ticket = "0123456789abcdef";
+  spec.formation_timeout = std::chrono::minutes(2);
   spec.operation_timeout = options.timeout;
   spec.progress_thread = false;
   for (size_t i = 0; i < listeners.size(); ++i) {

@@ -13,7 +13,7 @@
 namespace muster::testing {
 
 struct GroupOptions {
-  Duration timeout = std::chrono::seconds(20);
+  Duration timeout = std::chrono::minutes(2);
   uint64_t generation = 1;
 };
 

@@ -28,6 +28,7 @@ absl::StatusOr<std::unique_ptr<Communicator>> Form(transport::DataListener& list
   spec.rank = rank;
   spec.ticket = "0123456789abcdef";
   spec.backend = backend;
+  spec.formation_timeout = std::chrono::minutes(1);
   spec.operation_timeout = timeout;
   for (const int task : tasks) {
     spec.members.push_back({fmt::format("worker:{}", task), "host", addresses[task], 1});
@@ -65,7 +66,7 @@ TEST_P(ProcessTest, AKilledRankIsNamedAtOnceByTheOthers) {
   Processes processes(
       kCount, [=](int rank, auto& listener, const Addresses& addresses, int report) {
         auto group = Form(listener, addresses, {0, 1, 2, 3, 4, 5, 6}, rank, 1, backend,
-                          std::chrono::seconds(30));
+                          std::chrono::minutes(2));
         if (!group.ok()) return 10;
         absl::Status status;
         for (int i = 0;; ++i) {
@@ -90,26 +91,28 @@ TEST_P(ProcessTest, AKilledRankIsNamedAtOnceByTheOthers) {
     if (rank == kKilled) continue;
     EXPECT_EQ(processes.Join(rank), 0) << "rank " << rank;
   }
-  EXPECT_LT(Seconds(Clock::now() - killed), 20.0) << "not by the deadline of 30 s";
+  EXPECT_LT(Clock::now() - killed, std::chrono::minutes(1)) << "not by the deadline of 2 min";
 }
 
 TEST_P(ProcessTest, AFrozenRankThatWakesAfterTheOthersHaveReformedHarmsNobody) {
   const Backend backend = GetParam();
   Processes processes(3, [=](int rank, auto& listener, const Addresses& addresses, int report) {
     if (rank < 2) {  // generation 1: tasks 0 and 1, until one of them hears no more
-      auto group = Form(listener, addresses, {0, 1}, rank, 1, backend, std::chrono::seconds(3));
+      auto group = Form(listener, addresses, {0, 1}, rank, 1, backend, std::chrono::minutes(1));
       if (!group.ok()) return 10;
       absl::Status status;
       for (int i = 0;; ++i) {
         if (const int wrong = SumOnce(**group, 2, &status); wrong == 2) return 11;
         if (!status.ok()) break;
-        if (i == 3) Report(report);
+        if (i != 3) continue;
+        (*group)->set_timeout(std::chrono::seconds(3));  // for the one that will be stopped
+        Report(report);
       }
       if (rank == 1) return 0;  // the sleeper, awake again
       if (Message(status).find("worker:1") == std::string_view::npos) return 12;
     }
     // Generation 2: tasks 0 and 2. The sleeper is woken in the middle of it.
-    auto group = Form(listener, addresses, {0, 2}, rank / 2, 2, backend, std::chrono::seconds(20));
+    auto group = Form(listener, addresses, {0, 2}, rank / 2, 2, backend, std::chrono::minutes(1));
     if (!group.ok()) return 13;
     absl::Status status;
     for (int i = 0; i < 200; ++i) {

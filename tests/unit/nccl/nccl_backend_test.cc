@@ -30,7 +30,7 @@ using Made = absl::StatusOr<std::vector<std::unique_ptr<Communicator>>>;
 constexpr Duration kSoon = std::chrono::milliseconds(300);
 constexpr Duration kLong = std::chrono::seconds(60);
 // Far above what anything here takes that does not wait for kLong.
-constexpr Duration kPrompt = std::chrono::seconds(10);
+constexpr Duration kPrompt = std::chrono::seconds(30);
 
 Made MakeOver(std::unique_ptr<Communicator> group, const std::vector<int>& per_rank,
               const NcclOptions& options, const std::function<bool()>& aborted = nullptr) {
