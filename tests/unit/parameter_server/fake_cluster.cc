@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <limits>
 #include <utility>
 
 namespace muster::chief::testing {
@@ -83,6 +84,7 @@ void FakeCluster::RestartChief(std::optional<checkpoint::Snapshot> restore) {
 
 absl::Status FakeCluster::Await() {
   AwaitThat([this] { return over_.load(); });
+  most_steps_ = std::numeric_limits<int64_t>::max();
   if (!over_) director_->Abort(ProgramError("the job did not end"));
   run_.join();
   for (auto& [index, worker] : workers_) {
@@ -96,6 +98,7 @@ absl::Status FakeCluster::Await() {
 void FakeCluster::AwaitThat(const std::function<bool()>& condition) {
   const MonotonicTime deadline = Clock::now() + kPatience;
   while (!condition()) {
+    most_steps_ = notes_.steps() + kAhead;
     ASSERT_LT(Clock::now(), deadline) << "it did not come about";
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
@@ -147,6 +150,7 @@ void FakeCluster::StartWorker(int index, bool again) {
   worker.leases_address = [this] { return leases_address(); };
   worker.global_batch_size = options_.global_batch_size;
   worker.batch_time = options_.batch_time;
+  worker.may_train = [this] { return notes_.steps() < most_steps_; };
   worker.damaged = options_.damaged;
   worker.done = &done_;
   Admit(fmt::format("worker:{}", index), worker.incarnation, again);

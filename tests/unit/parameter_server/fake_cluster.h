@@ -26,6 +26,7 @@
 namespace muster::chief::testing {
 
 inline constexpr Duration kPatience = std::chrono::seconds(60);
+inline constexpr int64_t kAhead = 16;  // By so many steps workers may be ahead of the test.
 
 class FakeCluster {
  public:
@@ -46,7 +47,8 @@ class FakeCluster {
   // Ends the director abruptly and starts that of a new chief, which admits the present tasks.
   void RestartChief(std::optional<checkpoint::Snapshot> restore = {});
   absl::Status Await();  // Blocks until the director's Run returns. Returns its result.
-  // Blocks until `condition` returns true.
+  // Blocks until `condition` returns true. Workers push few batches more than the condition has
+  // seen, so that they do not complete the job while the test is held up.
   void AwaitThat(const std::function<bool()>& condition);
 
   void LosePs(int task);
@@ -86,7 +88,8 @@ class FakeCluster {
   std::unique_ptr<Director> director_;
   std::unique_ptr<rpc::Server> server_;
   std::thread run_;
-  std::atomic<bool> over_ = false;  // The director's Run has returned.
+  std::atomic<bool> over_ = false;            // The director's Run has returned.
+  std::atomic<int64_t> most_steps_ = kAhead;  // No batch is pushed after so many steps.
   absl::Status outcome_;
   WorkDone done_;
   std::map<int, std::unique_ptr<FakeWorker>> workers_;

@@ -99,7 +99,7 @@ void FakeWorker::Connect() {
 }
 
 grpc::Status FakeWorker::Call(proto::NextReply* reply) {
-  const auto context = rpc::WithDeadline(std::chrono::seconds(5));
+  const auto context = rpc::WithDeadline(std::chrono::minutes(1));
   return Shows(next_) ? Tell(*stub_, context.get(), next_, reply)
                       : stub_->Next(context.get(), next_, reply);
 }
@@ -153,6 +153,8 @@ void FakeWorker::Evaluate(const proto::Lease& lease) {
 void FakeWorker::Train(const proto::Lease& lease) {
   EXPECT_EQ(lease.global_batch_size(), options_.global_batch_size);
   std::this_thread::sleep_for(options_.batch_time);
+  while (!dead_ && !mute_ && !options_.may_train())
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
   next_.clear_held();
   next_.add_held(lease.id());
   if (!PushAll(lease)) return;

@@ -40,7 +40,8 @@ class FakeWorker {
     std::function<std::string()> leases_address;  // Of the Leases service of the current chief.
     int64_t global_batch_size = 0;                // The value that leases must have.
     Duration batch_time = Duration::zero();
-    std::set<Split> damaged;  // Splits whose examples are all damaged.
+    std::function<bool()> may_train;  // While it returns false, no batch is pushed.
+    std::set<Split> damaged;          // Splits whose examples are all damaged.
     WorkDone* done = nullptr;
   };
   // Starts the thread. It ends when the chief has no more work, and after Mute and Kill.
