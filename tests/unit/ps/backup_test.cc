@@ -310,6 +310,7 @@ TEST_F(BackupTest, OneThatCountsIsSetBackBeforeThatIsAnswered) {
 TEST_F(BackupTest, OneThatHangsWhileItCatchesUpHoldsNobodyUp) {
   Make(SgdSpec{});
   options_.hold = std::chrono::milliseconds(100);
+  options_.stall = std::chrono::minutes(4);
   theirs_->Freeze(true);
   Begin();
   theirs_->AwaitFrozenCall();
@@ -334,13 +335,17 @@ TEST_F(BackupTest, OneThatHangsAfterMostChunksHaveArrivedHoldsUpOneUpdate) {
   Push(*primary_, 0, 1);
   theirs_->Freeze(true);
   theirs_->AwaitFrozenCall();
-  const MonotonicTime begin = Clock::now();
-  for (uint64_t n = 2; n <= 4; ++n) Push(*primary_, 0, n);
-  EXPECT_LT(Clock::now() - begin, 2 * options_.hold);
+  int held_up = 0;  // One, or a few more on a busy machine.
+  for (uint64_t n = 2; n <= 7; ++n) {
+    const MonotonicTime begin = Clock::now();
+    Push(*primary_, 0, n);
+    held_up += Clock::now() - begin >= options_.hold ? 1 : 0;
+  }
+  EXPECT_LE(held_up, 3);
   theirs_->Refuse({});
   theirs_->Freeze(false);
   AwaitSynced();
-  EXPECT_EQ(theirs_->chunk_version(0).updates, 4);
+  EXPECT_EQ(theirs_->chunk_version(0).updates, 7);
   ExpectSame();
 }
 

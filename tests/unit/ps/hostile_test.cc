@@ -15,10 +15,11 @@ using ::testing::HasSubstr;
 
 constexpr rpc::BulkCalls::Limits kQuick{
     .most = 2, .silence = milliseconds(500), .standstill = milliseconds(100)};
+constexpr rpc::BulkCalls::Limits kPatient{.most = 2, .silence = kLong, .standstill = kLong};
 
 class HostileTest : public ::testing::Test {
  protected:
-  HostileTest() : ps_(Options(kQuick)) {}
+  HostileTest() : ps_(Options(kPatient)) {}
   static PsServiceOptions Options(const rpc::BulkCalls::Limits& limits) {
     PsServiceOptions options;
     options.task = 0;
@@ -145,16 +146,16 @@ TEST_F(HostileTest, AnEpochThatNoRunHasReachedIsRefusedAtFirstToo) {
 }
 
 TEST_F(HostileTest, ASilentFillIsCancelled) {
-  ASSERT_TRUE(ps_.Create(job_.Create(0)).ok());
-  const MonotonicTime start = Clock::now();
-  SilentFill silent(ps_);
+  TestPs ps(Options(kQuick));
+  ASSERT_TRUE(ps.Create(job_.Create(0)).ok());
+  SilentFill silent(ps);
   EXPECT_EQ(silent.End().error_code(), grpc::StatusCode::CANCELLED);
-  EXPECT_LT(Clock::now() - start, std::chrono::seconds(10));
 }
 
 TEST_F(HostileTest, AFillThatStopsInTheMiddleIsCancelled) {
-  ASSERT_TRUE(ps_.Create(job_.Create(0)).ok());
-  SilentFill stalled(ps_);
+  TestPs ps(Options(kQuick));
+  ASSERT_TRUE(ps.Create(job_.Create(0)).ok());
+  SilentFill stalled(ps);
   ASSERT_TRUE(stalled.Write(Content(job_, 0, 1)[0]));
   EXPECT_EQ(stalled.End().error_code(), grpc::StatusCode::CANCELLED);
 }
@@ -211,7 +212,7 @@ TEST_F(HostileTest, StopEndsStreamsAtOnce) {
   SilentRead read(ps);
   const MonotonicTime start = Clock::now();
   ps.service->Stop();
-  EXPECT_LT(Clock::now() - start, std::chrono::seconds(5));
+  EXPECT_LT(Clock::now() - start, kLong / 2);
   EXPECT_EQ(fill.End().error_code(), grpc::StatusCode::CANCELLED);
   EXPECT_EQ(read.End().error_code(), grpc::StatusCode::CANCELLED);
   EXPECT_LT(read.chunks, 31);
@@ -233,12 +234,17 @@ TEST_F(HostileTest, StreamsNeedADeadline) {
 }
 
 TEST_F(HostileTest, OneThatStandsStillGivesWay) {
-  ASSERT_TRUE(ps_.Create(job_.Create(0)).ok());
-  SilentFill first(ps_), second(ps_);
-  // Both calls have started and are stalled for longer than the limit.
-  std::this_thread::sleep_for(milliseconds(200));
-  const auto filled = ps_.Fill(Content(job_, 0, 1));
-  EXPECT_TRUE(filled.ok()) << filled.status();
+  TestPs ps(Options({.most = 2, .silence = kLong, .standstill = milliseconds(100)}));
+  ASSERT_TRUE(ps.Create(job_.Create(0)).ok());
+  SilentFill first(ps), second(ps);
+  // Both calls start, and stand still for longer than the limit.
+  const MonotonicTime until = In(kLong / 2);
+  absl::Status filled;
+  do {
+    std::this_thread::sleep_for(milliseconds(200));
+    filled = ps.Fill(Content(job_, 0, 1)).status();
+  } while (absl::IsResourceExhausted(filled) && Clock::now() < until);
+  EXPECT_TRUE(filled.ok()) << filled;
 }
 
 // The size of a message is limited, so the chief sends large chunks in pieces.
@@ -311,7 +317,7 @@ class WorkerTest : public HostileTest {
 };
 
 TEST_F(WorkerTest, ComesWithItsOwnCertificate) {
-  TestPs ps(Options(kQuick), authority_.Issue("ps:0"));
+  TestPs ps(Options(kPatient), authority_.Issue("ps:0"));
   EXPECT_THAT(Told(ps, "worker:1", 0, 0), HasSubstr("worker:1 may not come as worker:0"));
   EXPECT_THAT(Told(ps, "evaluator:0", 0, 0), HasSubstr("evaluator:0 may not come as worker:0"));
   EXPECT_THAT(Told(ps, "launcher", 0, 0), HasSubstr("launcher may not come as worker:0"));
@@ -321,7 +327,7 @@ TEST_F(WorkerTest, ComesWithItsOwnCertificate) {
 TEST_F(WorkerTest, SpeaksForItselfAlone) {
   EXPECT_THAT(Told(ps_, "", 1, 0), HasSubstr("worker 1 came, and speaks for worker 0"));
   EXPECT_EQ(Told(ps_, "", 0, 0), "");
-  TestPs secure(Options(kQuick), authority_.Issue("ps:0"));
+  TestPs secure(Options(kPatient), authority_.Issue("ps:0"));
   EXPECT_THAT(Told(secure, "worker:1", 1, 0), HasSubstr("worker 1 came, and speaks for worker 0"));
   EXPECT_EQ(Told(secure, "worker:1", 1, 1), "");
 }

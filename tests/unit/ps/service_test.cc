@@ -365,38 +365,53 @@ TEST(LongestChiefSilence, EndsBeforeTheChiefGivesTheServerUpInEitherWay) {
       << "it asks every second";
 }
 
+constexpr Duration kChiefSilence = std::chrono::milliseconds(300);
+
 TEST_F(ServiceTest, APushWaitsWhileTheChiefIsSilent) {
-  constexpr Duration kSilence = std::chrono::milliseconds(300);
   PsServiceOptions options;
-  options.chief_silence = kSilence;
-  options.new_view = std::chrono::seconds(1);
+  options.chief_silence = kChiefSilence;
   ps_[0] = std::make_unique<TestPs>(options);
   Begin();
   TestWorker worker(0, kLife, job_);
   ASSERT_TRUE(worker.Connect(View()).ok());
-  ASSERT_TRUE(ps_[0]->Beat().ok());
-  const MonotonicTime heard = Clock::now();
+  std::atomic<bool> speaks = true;
+  const auto speak = [&] {
+    while (speaks) EXPECT_TRUE(ps_[0]->Beat().ok());
+  };
+  std::thread chief(speak);
   auto transfers = worker.Transfers(0, 1);
-  ASSERT_TRUE(worker.Push(0, 1, transfers).ok()) << "a chief that was just heard";
-  while (Clock::now() < heard + kSilence) std::this_thread::yield();
-  MonotonicTime pushed;
+  EXPECT_TRUE(worker.Push(0, 1, transfers).ok()) << "a chief that is heard";
+  speaks = false;
+  chief.join();
+  const MonotonicTime heard = Clock::now();
+  while (Clock::now() < heard + kChiefSilence) std::this_thread::yield();
   std::atomic<bool> over = false;
   std::thread pushing([&] {
     auto later = worker.Transfers(0, 1);
     EXPECT_TRUE(worker.Push(0, 2, later).ok());
-    pushed = Clock::now();
     over = true;
   });
-  while (Clock::now() < heard + 2 * kSilence) std::this_thread::yield();
+  while (Clock::now() < heard + 2 * kChiefSilence) std::this_thread::yield();
   EXPECT_FALSE(over) << "the chief is silent";
   // The push goes on with the beat: whether it is counted in its answer is a matter of chance.
-  ASSERT_TRUE(ps_[0]->Beat().ok());
+  speaks = true;
+  chief = std::thread(speak);
   pushing.join();
+  speaks = false;
+  chief.join();
   EXPECT_EQ(ps_[0]->Beat()->updates(), 2);
-  // For ever silent: the worker is told why.
-  while (Clock::now() < pushed + 2 * kSilence) std::this_thread::yield();
-  transfers = worker.Transfers(0, 1);
-  EXPECT_THAT(Text(worker.Push(0, 3, transfers)), HasSubstr("has not heard from the chief for"));
+}
+
+TEST_F(ServiceTest, AWorkerIsToldThatTheChiefIsSilentForEver) {
+  PsServiceOptions options;
+  options.chief_silence = options.new_view = kChiefSilence;
+  ps_[0] = std::make_unique<TestPs>(options);
+  Begin();
+  TestWorker worker(0, kLife, job_);
+  ASSERT_TRUE(worker.Connect(View()).ok());
+  std::this_thread::sleep_for(2 * kChiefSilence);
+  auto transfers = worker.Transfers(0, 1);
+  EXPECT_THAT(Text(worker.Push(0, 1, transfers)), HasSubstr("has not heard from the chief for"));
 }
 
 TEST_F(ServiceTest, LostWorkersAreRefused) {
