@@ -33,7 +33,7 @@ TEST(FatalDeathTest, AnUncaughtExceptionIsToldAndEndsTheProcessWith1) {
   EXPECT_EXIT(
       {
         OnUncaught([](const std::string& why) { fprintf(stderr, "told: %s\n", why.c_str()); },
-                   std::chrono::seconds(5));
+                   std::chrono::minutes(1));
         std::thread([] { throw std::runtime_error("bad luck"); }).join();
       },
       ::testing::ExitedWithCode(1),

@@ -378,8 +378,11 @@ TEST_F(Launch, DoesNotMindTheEndOfAnEvaluator) {
 TEST_F(Launch, LetsTheEvaluatorGoWhenTheChiefHasEnded) {
   WriteJob({{"model_dir", folder_ + "/run"}});
   Script("evaluator-0", "ignore 15\nout last word\npid\nwait");
-  Script("chief-0", "out ready");
+  Script("chief-0", "on 15 0\npid\nwait");
   Start({"--workers", "0", "--evaluator", "--end-grace", "0.1"});
+  const pid_t chief = PidOf("[chief 0]"), evaluator = PidOf("[evaluator 0]");
+  ASSERT_TRUE(chief != 0 && evaluator != 0);  // the evaluator ignores by now what asks it to end
+  kill(chief, SIGTERM);
   EXPECT_EQ(Finish(), 0);
   EXPECT_THAT(err_, Contains(testing::StartsWith("muster: killed the tasks that still ran 0.1 s "
                                                  "after chief 0 ended: evaluator 0")));

@@ -157,7 +157,7 @@ TEST(ServerCertificate, NeedsAPort) {
   EXPECT_EQ(ExitCodeOf(CertificateOfServer("nowhere", std::chrono::seconds(1)).status()),
             ExitCode::kConfiguration);
   // A port of the loopback address on which nobody listens.
-  const auto nobody = CertificateOfServer("127.0.0.1:1", std::chrono::seconds(1));
+  const auto nobody = CertificateOfServer("127.0.0.1:1", std::chrono::minutes(1));
   EXPECT_EQ(ExitCodeOf(nobody.status()), ExitCode::kRetryable);
   EXPECT_EQ(std::string(Message(nobody.status())),
             "the chief at 127.0.0.1:1 cannot be reached: the connection is refused");

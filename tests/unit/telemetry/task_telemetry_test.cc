@@ -18,7 +18,7 @@ class HangingReader final : public GpuReader {
   ~HangingReader() override { hang_->left.Notify(); }
   std::vector<proto::GpuStats> Read() override {
     hang_->entered.Notify();
-    hang_->leave.WaitFor(std::chrono::seconds(60));
+    hang_->leave.WaitFor(std::chrono::minutes(3));
     return {};
   }
 
@@ -31,13 +31,13 @@ TEST(TaskTelemetryTest, EndsWhileAGpuDriverHangs) {
   auto telemetry = TaskTelemetry::Start(ClusterConfig(), Job(), 0);
   ASSERT_TRUE(telemetry.ok()) << telemetry.status();
   (*telemetry)->WatchGpus([hang] { return std::make_unique<HangingReader>(hang); });
-  ASSERT_TRUE(hang->entered.WaitFor(std::chrono::seconds(20)));
+  ASSERT_TRUE(hang->entered.WaitFor(std::chrono::minutes(1)));
   const MonotonicTime start = Clock::now();
   telemetry->reset();
-  EXPECT_LT(Clock::now() - start, std::chrono::seconds(10));
+  EXPECT_LT(Clock::now() - start, std::chrono::minutes(1));
   // The thread ends by itself once the driver answers, with what it uses.
   hang->leave.Notify();
-  EXPECT_TRUE(hang->left.WaitFor(std::chrono::seconds(20)));
+  EXPECT_TRUE(hang->left.WaitFor(std::chrono::minutes(1)));
 }
 
 }  // namespace

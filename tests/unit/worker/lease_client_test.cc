@@ -112,7 +112,7 @@ class Chief final : public proto::Leases::Service {
     changed.SignalAll();
   }
   template <typename Condition>
-  bool Await(const Condition& condition, absl::Duration limit = absl::Seconds(10)) {
+  bool Await(const Condition& condition, absl::Duration limit = absl::Minutes(1)) {
     absl::MutexLock lock(&mutex);
     const absl::Time deadline = absl::Now() + limit;
     while (!condition())
@@ -183,7 +183,7 @@ class LeaseClientTest : public ::testing::Test {
     client_->Complete(done);
   }
 
-  Duration patience_ = std::chrono::seconds(10);
+  Duration patience_ = std::chrono::minutes(1);
   int64_t bad_ = -1, slow_ = -1;  // leases
   const std::shared_ptr<data::QueueDepth> depth_ = std::make_shared<data::QueueDepth>();
   std::vector<int64_t> loaded_;

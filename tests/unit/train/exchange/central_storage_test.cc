@@ -82,7 +82,7 @@ std::vector<at::Tensor> Parameters() { return {at::ones({4}), at::ones({2, 3})};
 
 TEST(CentralStorage, SlotsExistOnce) {
   auto optimizers = MakeCentralOptimizers("adam", {Parameters(), Parameters()},
-                                          std::chrono::seconds(5), {}, {}, false);
+                                          std::chrono::minutes(1), {}, {}, false);
   ASSERT_TRUE(optimizers.ok()) << optimizers.status();
   EXPECT_FALSE((*optimizers)[0]->slot_names().empty());
   EXPECT_TRUE((*optimizers)[1]->slot_names().empty());
@@ -103,7 +103,7 @@ TEST(CentralStorage, AReplicaThatDoesNotComeIsNamedAfterTheTimeout) {
 
 TEST(CentralStorage, AFailureOfTheUpdateIsEveryReplicas) {
   auto optimizers = MakeCentralOptimizers("sgd", {Parameters(), Parameters()},
-                                          std::chrono::seconds(5), {}, {}, false);
+                                          std::chrono::minutes(1), {}, {}, false);
   ASSERT_TRUE(optimizers.ok()) << optimizers.status();
   const std::vector<at::Tensor> wrong = {at::ones({5}), at::ones({2, 3})};
   std::vector<absl::Status> results(2);

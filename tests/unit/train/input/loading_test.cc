@@ -350,9 +350,11 @@ TEST(Loading, WaitingForAnotherReplicaIsNoInputWait) {
     };
   });
   ASSERT_TRUE(run.status.ok()) << run.status;
-  double waited = 0;
-  for (const StepReport& step : run.recorder.steps) waited += step.input_seconds;
-  EXPECT_LT(waited, 0.5 * Seconds(pause) * static_cast<double>(run.recorder.steps.size()));
+  // Input may be late now and then; the other replica is late at each step.
+  const auto waited = std::count_if(
+      run.recorder.steps.begin(), run.recorder.steps.end(),
+      [pause](const StepReport& step) { return step.input_seconds > 0.5 * Seconds(pause); });
+  EXPECT_LT(2 * waited, static_cast<int64_t>(run.recorder.steps.size()));
 }
 
 TEST(Loading, ProcessesOfAHostShareItsCores) {

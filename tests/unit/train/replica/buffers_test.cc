@@ -429,7 +429,7 @@ class Largest {
 TEST(PerReplica, GatheringTakesTheMemoryOfOneReplica) {
   constexpr int kReplicas = 4;
   constexpr int64_t kElements = 1000;
-  auto communicators = collective::MakeThreadCommunicators(kReplicas, std::chrono::seconds(10));
+  auto communicators = collective::MakeThreadCommunicators(kReplicas, std::chrono::minutes(1));
   const Job job = Options(1, 1).job;
   std::vector<int64_t> largest(kReplicas);
   StackedBuffers gathered;

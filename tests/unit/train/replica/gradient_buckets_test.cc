@@ -14,7 +14,7 @@ namespace {
 using collective::MakeThreadCommunicators;
 using ::testing::ElementsAre;
 
-constexpr Duration kTimeout = std::chrono::seconds(10);
+constexpr Duration kTimeout = std::chrono::minutes(1);
 
 at::Tensor Parameter(at::Tensor value) { return value.requires_grad_(true); }
 
