@@ -23,7 +23,7 @@ needs.modules("numpy", "safetensors")
 import numpy
 from safetensors import safe_open
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tests" / "cluster"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tests" / "cluster" / "base"))
 from harness import BIN, free_ports  # noqa: E402
 
 

@@ -22,7 +22,7 @@ needs.gpu()
 needs.modules("numpy", "torch", "torchvision")
 import numpy  # noqa: E402
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tests" / "cluster"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tests" / "cluster" / "base"))
 from harness import BIN, result, write_idx  # noqa: E402
 
 BATCHES = 16  # in an epoch

@@ -24,7 +24,7 @@ needs.modules("numpy", "tensorboard")
 import recovery
 import training
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tests" / "cluster"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tests" / "cluster" / "base"))
 from harness import BIN, SOURCE, free_ports, result  # noqa: E402
 
 TLS_BENCH = SOURCE / "build-bench" / "bin" / "tls_bench"

@@ -24,7 +24,7 @@ needs.modules("numpy", "safetensors")
 import numpy
 from safetensors.numpy import load_file
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tests" / "cluster"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tests" / "cluster" / "base"))
 from harness import BIN, free_ports  # noqa: E402
 
 WIDTH, BATCH = 128, 8192

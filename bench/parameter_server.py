@@ -19,7 +19,7 @@ import tempfile
 import needs
 
 needs.modules("numpy", "tensorboard")
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tests" / "cluster"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tests" / "cluster" / "base"))
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 from harness import BIN, result  # noqa: E402
 from training import train  # noqa: E402

@@ -26,7 +26,7 @@ import time
 import needs
 
 needs.modules("tensorboard")
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tests" / "cluster"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tests" / "cluster" / "base"))
 from harness import BIN, SOURCE, curve, events  # noqa: E402
 
 JOBS = {

@@ -19,7 +19,7 @@ import tempfile
 import needs
 
 needs.modules("tensorboard")
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tests" / "cluster"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tests" / "cluster" / "base"))
 from harness import BIN, events  # noqa: E402
 
 

@@ -35,7 +35,7 @@ import urllib.request
 import needs
 
 needs.modules("numpy", "tensorboard")
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tests" / "cluster"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tests" / "cluster" / "base"))
 from harness import BIN, free_ports  # noqa: E402
 from ports import consecutive_ports  # noqa: E402
 

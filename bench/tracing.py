@@ -19,7 +19,7 @@ import time
 import needs
 
 needs.modules("tensorboard")
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tests" / "cluster"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tests" / "cluster" / "base"))
 from harness import BIN, events, free_ports  # noqa: E402
 
 JOB = {"program": "fashion_mnist", "global_batch_size": 64, "summary": {"every_steps": 2}, "checkpoint": {"every_steps": 1_000_000_000},

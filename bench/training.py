@@ -25,7 +25,7 @@ import needs
 needs.modules("numpy", "tensorboard")
 import numpy
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tests" / "cluster"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tests" / "cluster" / "base"))
 from harness import BIN, SOURCE, events, free_ports, result  # noqa: E402
 
 

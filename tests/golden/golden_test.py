@@ -16,7 +16,7 @@ import unittest
 
 HERE = pathlib.Path(__file__).resolve().parent
 SOURCE = HERE.parents[1]
-sys.path.insert(0, str(SOURCE / "tests" / "cluster"))
+sys.path.insert(0, str(SOURCE / "tests" / "cluster" / "base"))
 from golden import STAYS, Golden, rows  # noqa: E402
 from harness import BIN, Process, events, free_ports, result  # noqa: E402
 
@@ -346,7 +346,7 @@ class Commands(GoldenTest):
         job = RUNS.job("preflight", LINEAR)
         told = json.loads(muster("preflight", "--json", "--job", job, "--set", f"model_dir={RUNS.dir / 'preflight' / 'model_dir'}"))
         golden = Golden("preflight.txt", "muster preflight --json")
-        # One process alone has no path. tests/cluster/preflight_hosts_test.py sees those of three hosts.
+        # One process alone has no path. tests/cluster/launch/preflight_hosts_test.py sees those of three hosts.
         golden.seen.update({("paths", "[]"), *(("paths", "[]", key) for key in PATH_KEYS)})
         self.check(golden, [told])
         self.assertEqual(told["exit_code"], 0)

@@ -13,10 +13,10 @@ import unittest
 
 import numpy
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "cluster"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "cluster" / "base"))
 import harness  # noqa: E402
 from harness import BIN, ClusterTest, Process, checkpoints, curve, result, tensors, write_idx  # noqa: E402
-from linear_test import recurrence  # noqa: E402
+from recurrence import recurrence  # noqa: E402
 
 GPU = pathlib.Path("/dev/nvidiactl").exists()
 EXAMPLES, BATCH, EPOCHS = 1000, 64, 4  # 16 steps an epoch, of which the last is short

@@ -16,7 +16,7 @@ import time
 import unittest
 
 HERE = pathlib.Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parent / "cluster")]
+sys.path[:0] = [str(HERE), str(HERE.parent / "cluster" / "base")]
 import containerfile  # noqa: E402
 import roots  # noqa: E402
 from harness import BIN, SOURCE, losses, result  # noqa: E402

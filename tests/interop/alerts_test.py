@@ -8,7 +8,7 @@ import yaml
 
 from promtool import ALERTS, PROMTOOL, SOURCE, WHY_NOT, complaints
 
-sys.path.insert(0, str(SOURCE / "tests" / "cluster"))
+sys.path.insert(0, str(SOURCE / "tests" / "cluster" / "base"))
 import harness  # noqa: E402
 
 CASES = pathlib.Path(__file__).with_name("alerts_test.yml")

@@ -17,7 +17,7 @@ import unittest
 
 import grpc
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "cluster"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "cluster" / "base"))
 from harness import BIN, ClusterTest, Process, result  # noqa: E402
 from manifests import BASE, PARAMETER_SERVER, json_with_comments, render  # noqa: E402
 from recording import wait_until  # noqa: E402

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "cluster"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "cluster" / "base"))
 from harness import BIN, SOURCE, ClusterTest  # noqa: E402
 
 CMAKE = os.environ["MUSTER_CMAKE"]

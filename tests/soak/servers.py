@@ -33,7 +33,7 @@ import time
 import numpy
 
 HERE = pathlib.Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parent / "cluster")]
+sys.path[:0] = [str(HERE.parent / "cluster" / "base")]
 from harness import BIN, free_ports, result, tensors  # noqa: E402
 from hosts import Network, require  # noqa: E402
 

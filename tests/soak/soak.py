@@ -30,7 +30,7 @@ import tempfile
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parent / "cluster")]
+sys.path[:0] = [str(HERE), str(HERE.parent / "cluster" / "base")]
 import checks  # noqa: E402
 import faults  # noqa: E402
 import launched  # noqa: E402

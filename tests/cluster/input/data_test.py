@@ -10,7 +10,7 @@ import numpy
 from PIL import Image
 
 from harness import BIN, ClusterTest, losses, result
-from linear_test import recurrence
+from recurrence import recurrence
 
 CONFIGURATION, DAMAGED = 2, 3
 

@@ -29,7 +29,7 @@
 #include <thread>
 
 #include "evaluator/task.h"
-#include "tests/cluster/role.h"
+#include "tests/cluster/base/role.h"
 
 namespace muster {
 namespace {

@@ -19,7 +19,7 @@
 #include <fstream>
 #include <thread>
 
-#include "tests/cluster/role.h"
+#include "tests/cluster/base/role.h"
 
 namespace muster {
 namespace {

@@ -6,7 +6,7 @@ import sys
 import tempfile
 import unittest
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "soak"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "soak"))
 from faults import Act, Fault  # noqa: E402
 from harness import BIN, free_ports, main  # noqa: E402
 from supervisor import Supervisor  # noqa: E402

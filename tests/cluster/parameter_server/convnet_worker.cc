@@ -13,7 +13,7 @@
 #include <fstream>
 #include <vector>
 
-#include "tests/cluster/role.h"
+#include "tests/cluster/base/role.h"
 
 namespace muster {
 namespace {

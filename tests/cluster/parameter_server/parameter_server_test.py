@@ -12,8 +12,8 @@ import numpy
 
 from counting import BATCH, EXAMPLES, CountingTest, ParameterServerTest
 from harness import checkpoints, curve, losses, result, task_pids
-from linear_test import recurrence
 from recording import wait_until
+from recurrence import recurrence
 
 
 class Undisturbed(ParameterServerTest):

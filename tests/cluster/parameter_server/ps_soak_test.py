@@ -4,7 +4,7 @@ import subprocess
 import sys
 import unittest
 
-SOAK = pathlib.Path(__file__).resolve().parents[1] / "soak" / "servers.py"
+SOAK = pathlib.Path(__file__).resolve().parents[2] / "soak" / "servers.py"
 
 
 class Soak(unittest.TestCase):

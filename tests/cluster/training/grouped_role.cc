@@ -14,7 +14,7 @@
 
 #include <string_view>
 
-#include "tests/cluster/role.h"
+#include "tests/cluster/base/role.h"
 
 namespace muster {
 namespace {

@@ -8,7 +8,7 @@ import numpy
 from PIL import Image
 
 from harness import BIN, ClusterTest, losses, result
-from linear_test import L2, RATE
+from recurrence import L2, RATE
 
 CONFIGURATION, DAMAGED = 2, 3
 

@@ -4,7 +4,7 @@ import subprocess
 import sys
 import unittest
 
-SOAK = pathlib.Path(__file__).resolve().parents[1] / "soak" / "soak.py"
+SOAK = pathlib.Path(__file__).resolve().parents[2] / "soak" / "soak.py"
 sys.path.insert(0, str(SOAK.parent))
 import checks  # noqa: E402
 

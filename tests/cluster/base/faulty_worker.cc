@@ -12,7 +12,7 @@
 
 #include "common/base/logging.h"
 #include "common/base/process/restarts.h"
-#include "tests/cluster/role.h"
+#include "tests/cluster/base/role.h"
 
 namespace muster {
 namespace {
