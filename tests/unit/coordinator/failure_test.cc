@@ -349,7 +349,8 @@ TEST(Failure, ADeathThatNobodyMakesGoodIsTheVerdictAtOnce) {
     Crew crew;
     crew.Add(cluster.member_options(0), WaitInBarrier);
     MemberOptions options = cluster.member_options(1);
-    // One that is heard of a second after that was told is taken to live.
+    // A member that is heard from a second after its death was told counts as alive. This one sends
+    // no heartbeats.
     options.timeouts.heartbeat_interval = options.timeouts.heartbeat = std::chrono::hours(1);
     auto victim = Member::Make(std::move(options));
     ASSERT_TRUE(victim->NextGeneration(0).ok());

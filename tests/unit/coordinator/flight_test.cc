@@ -315,6 +315,10 @@ TEST_F(Flight, NobodyWaitsForASlowDiskAtTheEnd) {
       header.generation = (uint64_t{1} << 32) | n;
       bringer.Enqueue(header, recorder, false);
       bringer.WaitIdle(kLimit);
+      // The disk blocks the first record, and the others wait in the queue.
+      const MonotonicTime end = Clock::now() + kLimit;
+      while (writes == 0 && Clock::now() < end)
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
   }
   cluster_.StopChief();

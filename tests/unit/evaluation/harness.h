@@ -28,8 +28,8 @@ class Folder {
 
 // The limit of a wait, long enough for a busy machine.
 inline constexpr Duration kPatience = std::chrono::minutes(1);
-// Rules by which no evaluator is lost by its silence within kPatience, and another one may take its
-// place sooner.
+// Rules by which no evaluator is lost by its silence within kPatience. Another process may take the
+// place of one that has been silent for 10 s.
 inline chief::EvaluationRules PatientRules() {
   chief::EvaluationRules rules;
   rules.heartbeat = 2 * kPatience;

@@ -48,7 +48,8 @@ class FakeCluster {
   void RestartChief(std::optional<checkpoint::Snapshot> restore = {});
   absl::Status Await();  // Blocks until the director's Run returns. Returns its result.
   // Blocks until `condition` returns true. Workers push few batches more than the condition has
-  // seen, so that they do not complete the job while the test is held up.
+  // seen, so that they do not complete the job while the test is held up. Between two calls they
+  // soon stop: wait for progress only with AwaitThat and Await.
   void AwaitThat(const std::function<bool()>& condition);
 
   void LosePs(int task);

@@ -237,7 +237,7 @@ TEST_F(HostileTest, OneThatStandsStillGivesWay) {
   TestPs ps(Options({.most = 2, .silence = kLong, .standstill = milliseconds(100)}));
   ASSERT_TRUE(ps.Create(job_.Create(0)).ok());
   SilentFill first(ps), second(ps);
-  // Both calls start, and stand still for longer than the limit.
+  // Unless the machine holds them up, both calls start and stand still for longer than the limit.
   const MonotonicTime until = In(kLong / 2);
   absl::Status filled;
   do {
