@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <thread>
@@ -13,6 +14,8 @@ namespace muster::testing {
 using collective::Backend;
 using collective::Communicator;
 using collective::GroupSpec;
+
+const std::string kTicket = fmt::format("{:016x}", getpid());
 
 const std::vector<std::string>& BackendNames() {
   static const std::vector<std::string> names = {"threads",
@@ -58,7 +61,7 @@ GroupSpec MakeSpec(const std::vector<std::unique_ptr<transport::DataListener>>& 
                    GroupOptions options) {
   GroupSpec spec;
   spec.generation = options.generation;
-  spec.ticket = "0123456789abcdef";
+  spec.ticket = kTicket;
   spec.formation_timeout = std::chrono::minutes(2);
   spec.operation_timeout = options.timeout;
   spec.progress_thread = false;

@@ -12,6 +12,10 @@
 
 namespace muster::testing {
 
+// The ticket of groups in this process and in those that it forks. The name of a segment in
+// /dev/shm depends on the ticket, so a test that runs at the same time needs another one.
+extern const std::string kTicket;
+
 struct GroupOptions {
   Duration timeout = std::chrono::minutes(2);
   uint64_t generation = 1;

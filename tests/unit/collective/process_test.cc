@@ -26,7 +26,7 @@ absl::StatusOr<std::unique_ptr<Communicator>> Form(transport::DataListener& list
   GroupSpec spec;
   spec.generation = generation;
   spec.rank = rank;
-  spec.ticket = "0123456789abcdef";
+  spec.ticket = testing::kTicket;
   spec.backend = backend;
   spec.formation_timeout = std::chrono::minutes(1);
   spec.operation_timeout = timeout;
