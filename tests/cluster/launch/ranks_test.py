@@ -139,7 +139,7 @@ class Ranks(ClusterTest):
         job = self.job(max_steps=10**7, epochs=10**6, summary={"every_steps": 1000})
         for ignored in False, True:
             with self.subTest(ignored=ignored):
-                before = signal.signal(signal.SIGHUP, signal.SIG_IGN) if ignored else signal.getsignal(signal.SIGHUP)
+                before = signal.signal(signal.SIGHUP, signal.SIG_IGN if ignored else signal.SIG_DFL)
                 try:  # as by nohup
                     _, ranks = self.start_ranks("slurm", 2, job, ["--restart", "on-failure"], [f"model_dir={self.dir / str(ignored)}"])
                 finally:
