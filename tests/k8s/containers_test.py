@@ -145,7 +145,7 @@ class ContainersTest(ClusterTest):
         processes["muster-chief-0"].wait_for("evaluator 0 on host", timeout=60)
         return {**processes, last: self.start_pod(last)}
 
-    def ended(self, processes, code, timeout=100):
+    def ended(self, processes, code, timeout=240):
         self.finish(list(processes.values()), timeout, code)
 
 
