@@ -71,13 +71,14 @@ class Servers:
     world_size = 2
 
     def test_a_killed_server_and_a_killed_worker(self):
-        self.job_file(max_steps=2500)
+        self.job_file(max_steps=1500)
+        self.slow_workers(10)
         pods = self.start_pods()
         pods["muster-chief-0"].wait_for("steps an epoch")
         self.lose(pods, "muster-ps-1", back="in run")
         wait_until("backups", lambda: len(re.findall("ps 1 is backup of shard . again", pods["muster-chief-0"].output())) == 2)
         self.lose(pods, "muster-worker-0", back="worker on cpu")
-        self.completed(pods, steps=2500)
+        self.completed(pods, steps=1500)
         servers = result(self.model_dir)["parameter_server"]
         self.assertEqual(servers["lost_updates"], 0)
 

@@ -1,7 +1,8 @@
 """The rendered pods, run as local processes with the commands, arguments and environment that the kubelet would give them.
 
 Two things are put in place of what a cluster has: each pod's DNS name becomes an address of its own on the loopback
-interface (ports stay as they are), and each volume a folder. Nothing else is inherited from this environment but PATH.
+interface (ports stay as they are), and each volume a folder. Nothing else is inherited from this environment but PATH. Two things are added:
+OpenMP's threads, of which all pods together have more than there are cores, sleep while they wait; and a test may slow the workers.
 """
 import json
 import os
@@ -53,6 +54,7 @@ class PodsTest(ClusterTest):
 
     def setUp(self):
         super().setUp()
+        self.added = {}  # {hostname: arguments after those of the pod}
         self.pods = {f"muster-{p.role}-{p.index}": p for p in self.manifests.pods()}
         self.local = addresses(self.pods.values())
         chief = self.pods["muster-chief-0"]
@@ -95,8 +97,8 @@ class PodsTest(ClusterTest):
         at.mkdir()
         (at / "termination-log").touch()  # as the kubelet does
         environment = {name: self.here(value) for name, value in pod.environment().items()}
-        environment.update(PATH=os.environ["PATH"], MUSTER_TERMINATION_LOG=str(at / "termination-log"))
-        command = [self.here(word) for word in pod.command()]
+        environment.update(PATH=os.environ["PATH"], OMP_WAIT_POLICY="passive", MUSTER_TERMINATION_LOG=str(at / "termination-log"))
+        command = [self.here(word) for word in pod.command()] + self.added.get(hostname, [])
         process = Process(hostname, self.command_line(pod, at, [str(BIN / command[0]), *command[1:]], environment), environment, at / "log")
         process.termination_log = at / "termination-log"
         self.processes.append(process)
@@ -105,6 +107,12 @@ class PodsTest(ClusterTest):
     def command_line(self, pod, at, command, environment):
         """What starts the pod's command; `at` is a folder of its own."""
         return command
+
+    def slow_workers(self, milliseconds):
+        """Of those started from now on, each that begins with step 1 sleeps so long in each of its steps: a run of a few hundred of them is
+        still there when it is to be disturbed, on a fast machine too."""
+        fault = ["--fault", f"slow={milliseconds}ms@worker:*:step=1"]
+        self.added = {name: fault for name, pod in self.pods.items() if pod.role == "worker"}
 
     def start_pods(self):
         """{hostname: process} of all pods, the evaluator at work."""
@@ -117,7 +125,7 @@ class PodsTest(ClusterTest):
         processes["muster-chief-0"].wait_for("evaluator 0 on host")
         return {**processes, last: self.start_pod(last)}
 
-    def ended(self, processes, timeout=150):  # four thousand steps on a busy machine, too
+    def ended(self, processes, timeout=150):  # thousands of steps on a busy machine, too
         """{hostname: exit code of its container}, once all of them have ended."""
         deadline = time.monotonic() + timeout
         for p in processes.values():
@@ -180,8 +188,9 @@ class Pods(PodsTest):
             self.assertIn(message.splitlines()[0], p.output())
 
     def test_a_lost_pod_is_started_again_and_the_others_go_on(self):
-        # Long enough that the signals find it training; the whole takes a few seconds.
-        self.job_file(max_steps=6000)
+        # Long enough that the signals find it training: worker 0, which stays, is slow to the end.
+        self.job_file(max_steps=400)
+        self.slow_workers(20)
         pods = self.start_pods()
         pods["muster-chief-0"].wait_for("steps an epoch")
         for name, survivor in ("muster-worker-1", "muster-chief-0"), ("muster-chief-0", "muster-worker-0"):
@@ -192,10 +201,11 @@ class Pods(PodsTest):
             pods[name] = self.start_pod(name)
             pods[name].wait_for("Number of devices")
             wait_until(f"{survivor} trains again", lambda: pods[survivor].output().count("Number of devices") > started)
-        self.completed(pods, steps=6000)
+        self.completed(pods, steps=400)
 
     def test_after_a_drain_all_pods_are_started_again_and_train_to_the_end(self):
-        self.job_file(max_steps=6000)
+        self.job_file(max_steps=400)
+        self.slow_workers(20)
         processes = self.start_pods()
         processes["muster-chief-0"].wait_for("steps an epoch")
         processes["muster-worker-1"].signal(signal.SIGTERM)
@@ -204,7 +214,8 @@ class Pods(PodsTest):
             self.assertEqual(self.pods[name].after(code), "Ignore")
             # Whoever could still speak has said why.
             self.assertNotEqual(processes[name].termination_log.read_text(), "")
-        self.completed(self.start_pods(), steps=6000)
+        self.added = {}
+        self.completed(self.start_pods(), steps=400)
 
     def test_the_rendered_job_file_trains(self):
         (self.dir / "config" / "job.json").write_text(self.manifests.data(self.config_map, "job.json"))
@@ -235,7 +246,8 @@ class ParameterServerPods(PodsTest):
         self.completed({"muster-chief-0": chief, "muster-evaluator-0": evaluator, **servers, **workers}, steps=20)
 
     def test_each_server_is_lost_in_turn_and_no_update_with_it(self):
-        self.job_file(max_steps=4000)
+        self.job_file(max_steps=2000)
+        self.slow_workers(10)
         pods = self.start_pods()
         chief = pods["muster-chief-0"]
         for index in 0, 1:
@@ -248,9 +260,9 @@ class ParameterServerPods(PodsTest):
             self.assertEqual(self.ended({name: pods[name]}), {name: 137})
             self.assertEqual(self.pods[name].after(137), "Count")
             pods[name] = self.start_pod(name)
-        self.completed(pods, steps=4000)
+        self.completed(pods, steps=2000)
         servers = result(self.model_dir)["parameter_server"]
-        self.assertEqual((servers["updates"], servers["lost_updates"]), (4000, 0))
+        self.assertEqual((servers["updates"], servers["lost_updates"]), (2000, 0))
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import numpy
 
 from safetensors.numpy import load_file
 
-from harness import BIN, ClusterTest, checkpoints, curve, result
+from harness import BIN, ClusterTest, checkpoints, curve, result, write_idx
 
 ARGS = {"users": 400, "items": 100, "rank": 2, "examples": 12800, "validation": 2000, "width": 4}
 STEPS = 50  # of an epoch of batches of 256
@@ -174,11 +174,13 @@ class MatrixFactorization(ClusterTest):
         for users in 1000, 500_000:
             args = {"users": users, "items": 100, "rank": 2, "examples": 800_000, "validation": 0, "width": 256}
             job = self.ratings(f"of-{users}", epochs=1, strategy="parameter_server", program_args=args, global_batch_size=8192,
-                               checkpoint={"every_steps": 50}, summary={"every_steps": 50})
-            for epochs in 1, 2:
-                processes = self.start_all(self.cluster(2, ps=2), job, (f"epochs={epochs}",))
+                               checkpoint={"every_steps": 100}, summary={"every_steps": 50}, embeddings={"*": {"initializer": "uniform"}})
+            # An epoch, which brings all rows, and a few steps more; each start also saves before its last step.
+            for sets, steps in (("epochs=1",), 196), (("epochs=2", "max_steps=220"), 220):
+                processes = self.start_all(self.cluster(2, ps=2), job, sets)
                 for name, peak in self.peaks(processes).items():
                     peaks.setdefault(name, {}).setdefault(users, []).append(peak)
+                self.assertEqual(result(self.model_dir)["steps"], steps)
         table = sum(path.stat().st_size for path in (self.model_dir / "checkpoints").glob(f"step-{result(self.model_dir)['steps']:08}/tables-*"))
         self.assertGreater(table, 800e6)
         for name in "chief:0", "worker:0", "worker:1":
@@ -187,9 +189,12 @@ class MatrixFactorization(ClusterTest):
 
     def test_the_chief_needs_memory_for_parameters_alone(self):
         """Adam's slots, twice as large as a dense model, are trained, saved, and gone on with on another number of servers."""
-        peaks = {}
+        peaks, pictures = {}, numpy.random.default_rng(5)
+        # To unpack all of Fashion-MNIST would take longer than the six steps.
+        write_idx(self.dir / "train-images-idx3-ubyte", pictures.integers(256, size=(64, 28, 28), dtype=numpy.uint8))
+        write_idx(self.dir / "train-labels-idx1-ubyte", pictures.integers(10, size=64, dtype=numpy.uint8))
         for hidden in 64, 6000:
-            args = {"hidden": hidden, "validation": 0, "train_examples": 64}
+            args = {"hidden": hidden, "validation": 0, "data_dir": str(self.dir)}
             keys = {"program": "fashion_mnist", "strategy": "parameter_server", "program_args": args, "data": {"train": "program"}, "optimizer": "adam",
                     "learning_rate": 1e-4, "global_batch_size": 16, "epochs": 100, "checkpoint": {"every_steps": 2}}
             for ps, steps in (2, 4), (3, 6):
