@@ -39,15 +39,15 @@ LISTS = {
 
 
 @functools.lru_cache(maxsize=None)
-def keras(folder, callbacks):
-    """What Keras does; once for each list."""
-    spec = {"folder": folder, "kernel": KERNEL, "bias": BIAS, "rate": RATE, "batch": BATCH, "epochs": EPOCHS, "callbacks": json.loads(callbacks)}
+def keras(folder):
+    """What Keras does with each of LISTS, by its name; in one process, as the import of Keras costs more than all of them."""
+    spec = {"folder": folder, "kernel": KERNEL, "bias": BIAS, "rate": RATE, "batch": BATCH, "epochs": EPOCHS, "lists": list(LISTS.values())}
     packages = next(pathlib.Path(TOOLS).glob("lib/python3*/site-packages"))
     done = subprocess.run([sys.executable, HERE / "keras_fit.py"], input=json.dumps(spec), capture_output=True, text=True, timeout=300,
                           env={**os.environ, "PYTHONPATH": str(packages)})
     if done.returncode != 0:
         raise AssertionError(done.stderr)
-    return json.loads(done.stdout)
+    return dict(zip(LISTS, json.loads(done.stdout), strict=True))
 
 
 def file_tensors(path):
@@ -84,8 +84,8 @@ class Callbacks(ClusterTest):
                            "epochs": EPOCHS, "optimizer": "sgd", "learning_rate": RATE, "callbacks": callbacks, "checkpoint": {"keep": 100},
                            "data": {"train": split("", shuffle=False), "validation": split("val_")}, **keys})
 
-    def reference(self, callbacks):
-        return keras(self.data.name, json.dumps(callbacks))
+    def reference(self, name):
+        return keras(self.data.name)[name]
 
     def fit(self, members, job, sets=(), timeout=90):
         self.model_dir = self.dir / f"model-{len(self.processes)}"
@@ -104,7 +104,7 @@ class Callbacks(ClusterTest):
 
     def check(self, name):
         """The run in self.model_dir against Keras: losses, rates, the epoch that it stopped at, weights, files."""
-        want = self.reference(LISTS[name])
+        want = self.reference(name)
         epochs = len(want["loss"])
         steps = [STEPS * (epoch + 1) for epoch in range(epochs)]
         for folder, key in ("train", "loss"), ("validation", "val_loss"):
@@ -188,7 +188,7 @@ class Callbacks(ClusterTest):
 
     def test_a_member_is_killed_in_the_test_pass(self):
         """The best weights have been put back then, and this step was saved before that."""
-        last = len(self.reference(LISTS["early_stopping"])["loss"]) * STEPS
+        last = len(self.reference("early_stopping")["loss"]) * STEPS
         for member in "worker:0", "chief:0":
             with self.subTest(member):
                 job = self.fit_job(LISTS["early_stopping"])
@@ -304,7 +304,7 @@ class Callbacks(ClusterTest):
     def test_a_chief_of_servers_is_killed_while_it_saves_the_end(self):
         # With an interval the best epoch is saved, and then the end alone; without one most likely the last epoch too, before its callbacks.
         name = "early_stopping"
-        last = STEPS * len(self.reference(LISTS[name])["loss"])
+        last = STEPS * len(self.reference(name)["loss"])
         for checkpoint, nth in ({"every_epochs": 100}, 1), ({"every_epochs": 100}, 4), ({}, 2):
             with self.subTest(checkpoint, nth=nth):
                 told = self.launch(self.fit_job(LISTS[name], checkpoint={"keep": 100, **checkpoint}), "--workers", 1, "--ps", 1, "--restart", "on-failure",

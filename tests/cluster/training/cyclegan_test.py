@@ -15,6 +15,7 @@ from safetensors.numpy import load_file
 
 from harness import BIN, SOURCE, ClusterTest, checkpoints, curve, events, losses, result
 
+SIZE = 24  # of the pictures: the least that the program takes
 ARGS = {"width": 8, "discriminator_width": 8, "blocks": 2}
 TEN = {f"loss_{net}/{part}" for net in "GF" for part in ("loss", "cycle", "identity", "total")} | {"loss_X/loss", "loss_Y/loss"}
 ERRORS = {"MAE(X, F(G(X)))", "MAE(X, F(X))", "MAE(Y, G(F(Y)))", "MAE(Y, G(Y))"}
@@ -35,7 +36,8 @@ class CycleGan(ClusterTest):
         """The folder of what it wrote, and what it printed."""
         model_dir = self.dir / name
         done = subprocess.run([BIN / "muster", "launch", "--job", job, "--set", f"model_dir={model_dir}", "--set", "timeouts.join=60", *map(str, arguments)],
-                              capture_output=True, text=True, timeout=timeout, env={**os.environ, "OMP_WAIT_POLICY": "passive"})
+                              capture_output=True, text=True, timeout=timeout,
+                              env={**os.environ, "OMP_NUM_THREADS": "1"})  # tiny networks: threads would only wait for one another
         self.assertEqual(done.returncode, code, done.stdout + done.stderr)
         return model_dir, done.stdout + done.stderr
 
@@ -50,7 +52,7 @@ class CycleGan(ClusterTest):
                 self.assertEqual(a[name].tobytes(), b[name].tobytes(), f"{file}: {name}")
 
     def test_the_cycle_loss_falls_whatever_the_number_of_members(self):
-        folder = self.domains("domains", "--size", 32, "--count", 13, 11, "--test-count", 6)
+        folder = self.domains("domains", "--size", SIZE, "--count", 13, 11, "--test-count", 6)
         job = self.gan(folder, epochs=8, summary={"every_steps": 1}, checkpoint={"every_epochs": 4}, args={"grid_epochs": 4})
         runs = {members: self.launch(f"of-{members}", job, "--workers", members - 1)[0] for members in (1, 2, 3)}
         for members, run in runs.items():
@@ -112,16 +114,16 @@ class CycleGan(ClusterTest):
         grids = self.grids(run)
         self.assertEqual(set(grids), {(f"grid/{name}_translated_cycled", step) for name in "xy" for step in (16, 32)})
         for (tag, _), grid in grids.items():
-            self.assertEqual(grid.shape, (5 * 32, 3 * 32, 3))
+            self.assertEqual(grid.shape, (5 * SIZE, 3 * SIZE, 3))
             for i, path in enumerate(sorted((folder / f"test{'A' if tag[5] == 'x' else 'B'}").iterdir())[:5]):
-                numpy.testing.assert_array_equal(grid[32 * i:32 * i + 32, :32], numpy.asarray(Image.open(path)), err_msg=f"{tag}, row {i}")
-            self.assertGreater(grid[:, 32:64].std(), 1)
-            self.assertGreater(numpy.abs(grid[:, 32:64].astype(int) - grid[:, 64:]).mean(), 1)
+                numpy.testing.assert_array_equal(grid[SIZE * i:SIZE * i + SIZE, :SIZE], numpy.asarray(Image.open(path)), err_msg=f"{tag}, row {i}")
+            self.assertGreater(grid[:, SIZE:2 * SIZE].std(), 1)
+            self.assertGreater(numpy.abs(grid[:, SIZE:2 * SIZE].astype(int) - grid[:, 2 * SIZE:]).mean(), 1)
         x = "grid/x_translated_cycled"
-        self.assertGreater(numpy.abs(grids[x, 16][:, 32:].astype(int) - grids[x, 32][:, 32:]).mean(), 1)
+        self.assertGreater(numpy.abs(grids[x, 16][:, SIZE:].astype(int) - grids[x, 32][:, SIZE:]).mean(), 1)
 
     def test_killed_in_the_middle_nothing_is_lost(self):
-        folder = self.domains("domains", "--size", 24, "--count", 9, "--test-count", 2)
+        folder = self.domains("domains", "--size", SIZE, "--count", 9, "--test-count", 2)
         job = self.gan(folder, epochs=6, deterministic=True, checkpoint={"every_epochs": 2})
         undisturbed, _ = self.launch("undisturbed", job, "--workers", 1)
         for member in "worker:0", "chief:0":
@@ -131,20 +133,20 @@ class CycleGan(ClusterTest):
             self.check_equal_weights(undisturbed, killed, 18)
 
     def test_killed_with_pools_it_goes_on_from_its_checkpoint(self):
-        folder = self.domains("domains", "--size", 24, "--count", 9, "--test-count", 2)
+        folder = self.domains("domains", "--size", SIZE, "--count", 9, "--test-count", 2)
         job = self.gan(folder, epochs=6, deterministic=True, checkpoint={"every_epochs": 1}, args={"pool": 4})
         undisturbed, _ = self.launch("undisturbed", job, "--workers", 0)
         killed, told = self.launch("killed", job, "--workers", 0, "--restart", "on-failure", "--fault", "kill@chief:0:step=11")
         self.assertIn("going on after step 9", told)
         self.check_equal_weights(undisturbed, killed, 18)
         pools = self.weights(killed, 18, "replica_buffers.safetensors")
-        self.assertEqual(pools["pools.x"].shape, (1, 4, 3, 24, 24))
+        self.assertEqual(pools["pools.x"].shape, (1, 4, 3, SIZE, SIZE))
         self.assertEqual(pools["pools.count_x"].tolist(), [4])
         without, _ = self.launch("without", self.gan(folder, epochs=6, deterministic=True), "--workers", 0)
         self.assertNotEqual(self.weights(without, 18)["X.model.0.weight"].tobytes(), self.weights(killed, 18)["X.model.0.weight"].tobytes())
 
     def test_parameter_servers(self):
-        folder = self.domains("domains", "--size", 24, "--count", 8, "--test-count", 2)
+        folder = self.domains("domains", "--size", SIZE, "--count", 8, "--test-count", 2)
         job = self.gan(folder, epochs=8, global_batch_size=4, args={"grid_epochs": 4})
         run, _ = self.launch("ps", job, "--workers", 2, "--ps", 2)
         fell = curve(run, "train", "epoch_loss_F/cycle")
@@ -201,7 +203,7 @@ class CycleGan(ClusterTest):
         return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown.decode(errors="replace"))
 
     def test_bad_pictures(self):
-        folder = self.domains("domains", "--size", 24, "--count", 3, "--test-count", 2)
+        folder = self.domains("domains", "--size", SIZE, "--count", 3, "--test-count", 2)
 
         def refused(job, code, *said):
             process = self.start(None, None, job, [f"model_dir={self.dir / 'refused'}"])

@@ -1,7 +1,9 @@
 """Keras' Model.fit on what the program `linear` trains, with its callbacks: what callbacks_test.py compares with.
 
 Reads a JSON object from standard input: the folder of x.npy, y.npy, val_x.npy and val_y.npy, kernel, bias, rate, batch, epochs, and
-callbacks, as a job lists them. Writes one: the logs and the rate of each epoch, the files that ModelCheckpoint left, and the weights.
+lists, each of callbacks, as a job lists them. Fits a new model with each list, all in this process, as Keras takes longer to import
+than to fit. Writes an array with an object for each: the logs and the rate of each epoch, the files that ModelCheckpoint left, and the
+weights.
 """
 import json
 import os
@@ -10,6 +12,7 @@ import sys
 import tempfile
 
 os.environ["KERAS_BACKEND"] = "torch"
+sys.modules["sklearn"] = None  # Keras does without it; else it imports it, for wrappers that are not used here
 import keras  # noqa: E402
 import numpy  # noqa: E402
 
@@ -78,22 +81,27 @@ def make(entry, saved):
     raise ValueError(entry["name"])
 
 
-def main():
-    spec = json.load(sys.stdin)
-    folder = pathlib.Path(spec["folder"])
-    data = {name: numpy.load(folder / f"{name}.npy") for name in ("x", "y", "val_x", "val_y")}
+def fit(spec, data, entries):
     model = Linear(spec["kernel"], spec["bias"])
     model.compile(optimizer=keras.optimizers.SGD(spec["rate"]), loss=keras.losses.BinaryCrossentropy(from_logits=True))
     saved, rates = [], Rates()
     with tempfile.TemporaryDirectory() as scratch:
         os.chdir(scratch)
-        callbacks = [rates] + [make(entry, saved) for entry in spec["callbacks"]]
+        callbacks = [rates] + [make(entry, saved) for entry in entries]
         history = model.fit(data["x"], data["y"][:, None], batch_size=spec["batch"], epochs=spec["epochs"], shuffle=False, verbose=0,
                             validation_data=(data["val_x"], data["val_y"][:, None]), callbacks=callbacks)
         csv = {path.name: path.read_text() for path in pathlib.Path(".").glob("*.csv")}
+        os.chdir("/")
     logs = history.history
-    json.dump({"loss": logs["loss"], "val_loss": logs["val_loss"], "rates": rates.rates, "weights": weights(model), "csv": csv,
-               "saved": [callback.names for callback in saved]}, sys.stdout)
+    return {"loss": logs["loss"], "val_loss": logs["val_loss"], "rates": rates.rates, "weights": weights(model), "csv": csv,
+            "saved": [callback.names for callback in saved]}
+
+
+def main():
+    spec = json.load(sys.stdin)
+    folder = pathlib.Path(spec["folder"])
+    data = {name: numpy.load(folder / f"{name}.npy") for name in ("x", "y", "val_x", "val_y")}
+    json.dump([fit(spec, data, entries) for entries in spec["lists"]], sys.stdout)
 
 
 if __name__ == "__main__":
