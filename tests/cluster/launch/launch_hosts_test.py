@@ -15,7 +15,8 @@ from harness import BIN, SOURCE, ClusterTest, Process, checkpoints, curve, losse
 from hosts import Network
 from ssh_hosts import Hosts, processes, require
 
-STEPS = 300
+STEPS, FAULT = 60, 20  # of 40 steps an epoch: the fault comes in the middle of the first one, the end in that of the second one
+reference = {}  # the losses of `muster launch`
 
 
 class LaunchHosts(ClusterTest):
@@ -46,13 +47,16 @@ class LaunchHosts(ClusterTest):
         self.assertEqual(self.hosts.wait_until_nothing_runs(), [], launch.output())
         return launch.output()
 
-    def launched(self, job):
-        """The losses of `muster launch` on this host."""
-        model_dir = self.dir / "launched"
-        done = subprocess.run([BIN / "muster", "launch", "--workers", "2", "--job", job, "--set", f"model_dir={model_dir}"],
-                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=120)
-        self.assertEqual(done.returncode, 0, done.stdout.decode())
-        return losses(model_dir)
+    def launched(self):
+        """The losses of `muster launch` on this host with short_job. Run once for all tests of this file."""
+        if not reference:
+            model_dir = self.dir / "launched"
+            done = subprocess.run([BIN / "muster", "launch", "--workers", "2", "--job", self.short_job(), "--set", f"model_dir={model_dir}"],
+                                  stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=120)
+            self.assertEqual(done.returncode, 0, done.stdout.decode())
+            reference.update(losses(model_dir))
+            self.assertEqual(sorted(reference), list(range(1, STEPS + 1)))
+        return reference
 
     @contextlib.contextmanager
     def run_tasks(self, *messages):
@@ -67,16 +71,19 @@ class LaunchHosts(ClusterTest):
             finally:
                 process.kill()
 
+    def short_job(self, **keys):
+        return self.job(max_steps=STEPS, global_batch_size=25, **keys)
+
     def long_job(self):
         return self.job(max_steps=10**7, epochs=10**6, summary={"every_steps": 1000})
 
 
 class Loopback(LaunchHosts):
     def test_trains_what_launch_trains(self):
-        job, model_dir = self.job(max_steps=STEPS), self.dir / "model"
+        job, model_dir = self.short_job(), self.dir / "model"
         launch = self.launch("--workers", 2, "--job", job, "--set", f"model_dir={model_dir}")
         output = self.ends(launch, 0)
-        self.assertEqual(losses(model_dir), self.launched(job))
+        self.assertEqual(losses(model_dir), self.launched())
         self.assertIn("muster: h1: chief 0, worker 0\n", output)
         self.assertIn("muster: h2: worker 1\n", output)
         self.assertRegex(output, r"muster: completed in .*, exit code 0\n")
@@ -100,12 +107,12 @@ class Loopback(LaunchHosts):
     def test_keys_of_files_and_none(self):
         for arguments in (["--key-file", self.run_key()], ["--set", f"security.key_file={self.run_key()}"], ["--set", "security.insecure=true"]):
             with self.subTest(arguments=arguments):
-                output = self.ends(self.launch("--workers", 2, "--job", self.job(), *arguments), 0)
+                output = self.ends(self.launch("--workers", 1, "--job", self.job(), *arguments, hosts="h1,h2"), 0)
                 self.assertEqual("security.insecure" in output, "security.insecure=true" in arguments)
 
     def test_auto_fills_the_slots_and_servers_take_none(self):
         (self.dir / "hosts.txt").write_text("h1 slots=2\nh2 slots=1 # two hosts\n")
-        job, model_dir = self.job(max_steps=STEPS, strategy="parameter_server"), self.dir / "model"
+        job, model_dir = self.short_job(strategy="parameter_server"), self.dir / "model"
         launch = self.launch("--workers", "auto", "--ps", 2, "--evaluator", "--job", job, "--set", f"model_dir={model_dir}",
                              hosts=self.dir / "hosts.txt")
         output = self.ends(launch, 0)
@@ -114,14 +121,14 @@ class Loopback(LaunchHosts):
         self.assertEqual(result(model_dir)["status"], "completed")
 
     def test_a_killed_worker_is_started_again(self):
-        job, model_dir = self.job(max_steps=STEPS), self.dir / "model"
+        job, model_dir = self.short_job(), self.dir / "model"
         launch = self.launch("--workers", 2, "--job", job, "--set", f"model_dir={model_dir}", "--restart", "on-failure", "--fault",
-                             "kill@worker:1:step=100")
+                             f"kill@worker:1:step={FAULT}")
         output = self.ends(launch, 0)
         self.assertIn("muster: worker 1 was killed by SIGKILL\n", output)
         self.assertIn("muster: starting worker 1 again (1 of at most 10 times)\n", output)
         self.assertEqual(result(model_dir)["generations"], 2)
-        self.assertEqual(curve(model_dir), self.launched(job))
+        self.assertEqual(curve(model_dir), self.launched())
 
     def test_a_signal_stops_the_job_at_a_step_and_no_command_line_has_the_key(self):
         model_dir = self.dir / "model"
@@ -217,15 +224,14 @@ class Loopback(LaunchHosts):
         self.ends(launch, 143)
 
     def test_a_lost_connection_is_made_again(self):
-        job = self.job(max_steps=STEPS)
-        want = self.launched(job)
+        job, want = self.short_job(), self.launched()
         # On h2 is worker 1; on h1 are the chief and worker 0, and worker 1 keeps the state.
         for host, frozen, lost in (1, "worker:1", ["worker 1"]), (0, "worker:0", ["chief 0", "worker 0"]):
             with self.subTest(host=host):
                 model_dir = self.dir / f"model-{host}"
                 launch = self.launch("--workers", 2, "--job", job, "--set", f"model_dir={model_dir}", "--restart", "on-failure", "--fault",
-                                     f"stop@{frozen}:step=100")
-                launch.wait_for("fault 1: stop at step 100")
+                                     f"stop@{frozen}:step={FAULT}")
+                launch.wait_for(f"fault 1: stop at step {FAULT}")
                 before = self.hosts.on(host)
                 self.hosts.cut(host)
                 output = self.ends(launch, 0)
@@ -239,12 +245,12 @@ class Loopback(LaunchHosts):
                 self.assertEqual(curve(model_dir), want)
 
     def test_a_frozen_worker_is_killed_on_its_host_and_replaced(self):
-        job, model_dir = self.job(max_steps=STEPS, timeouts={"heartbeat": 3}), self.dir / "model"
+        job, model_dir = self.short_job(timeouts={"heartbeat": 3}), self.dir / "model"
         launch = self.launch("--workers", 2, "--job", job, "--set", f"model_dir={model_dir}", "--restart", "on-failure", "--fault",
-                             "stop@worker:1:step=100")
+                             f"stop@worker:1:step={FAULT}")
         output = self.ends(launch, 0)
         self.assertRegex(output, r"muster: killing worker 1 \(pid \d+\), which is lost to the job")
-        self.assertEqual(curve(model_dir), self.launched(job))
+        self.assertEqual(curve(model_dir), self.launched())
 
     def test_without_restarts_a_lost_connection_ends_the_job(self):
         launch = self.launch("--workers", 2, "--job", self.long_job())
@@ -396,10 +402,10 @@ class Namespaces(LaunchHosts):
         return ["ip", "netns", "exec", self.network.names[0]]
 
     def test_a_dead_link_ends_the_tasks_behind_it_and_is_made_again(self):
-        job, model_dir = self.job(max_steps=STEPS, timeouts={"rejoin": 200}), self.dir / "model"
+        job, model_dir = self.short_job(timeouts={"rejoin": 200}), self.dir / "model"
         launch = self.launch("--workers", 2, "--job", job, "--set", f"model_dir={model_dir}", "--restart", "on-failure", "--fault",
-                             "stop@worker:1:step=100")
-        launch.wait_for("fault 1: stop at step 100")
+                             f"stop@worker:1:step={FAULT}")
+        launch.wait_for(f"fault 1: stop at step {FAULT}")
         before = self.hosts.on(1)
         self.assertTrue(before)
         self.network.set_cut(self.network.between(0, 1))
@@ -411,7 +417,7 @@ class Namespaces(LaunchHosts):
         launch.wait_for("worker 1 was lost with the connection to h2", timeout=60)
         self.network.set_cut(self.network.between(0, 1), False)
         self.ends(launch, 0, timeout=120)
-        got, want = curve(model_dir), self.launched(job)
+        got, want = curve(model_dir), self.launched()
         self.assertEqual(sorted(got), sorted(want))
         # Across hosts the sums are taken in another order.
         self.assertLess(max(abs(got[step] - want[step]) for step in want), 1e-6)
