@@ -230,11 +230,13 @@ def task_pids(launch):
             # Processes of others may have names and environments of any bytes.
             with open(f"/proc/{entry}/stat", errors="replace") as file:
                 parent = int(file.read().rsplit(")", 1)[1].split()[1])
+            if parent != launch.popen.pid:
+                continue
             with open(f"/proc/{entry}/environ", errors="replace") as file:
                 config = re.search(r"TF_CONFIG=([^\0]*)", file.read())
         except OSError:
             continue
-        if parent == launch.popen.pid and config:
+        if config:
             task = json.loads(config[1])["task"]
             found[f"{task['type']}:{task['index']}"] = int(entry)
     return found

@@ -16,6 +16,10 @@ from recording import wait_until
 from recurrence import recurrence
 
 
+# Where nothing is asked of the curves: a histogram of 300,000 parameters for each step costs more than the step.
+SELDOM = {"every_steps": 8}
+
+
 class Undisturbed(ParameterServerTest):
     LINEAR = {"max_steps": 60, "epochs": 2, "program_args": {"kernel_init": 0.7, "bias_init": -0.2}}
 
@@ -127,7 +131,7 @@ class Counting(CountingTest):
         return got
 
     def test_a_worker_is_killed(self):
-        launch = self.start_counting(held=True)
+        launch = self.start_counting(held=True, summary=SELDOM)
         self.wait_steps(launch, 10)
         before = self.kill(launch, "worker:1")
         wait_until("a successor", lambda: task_pids(launch).get("worker:1", before) != before)
@@ -135,7 +139,7 @@ class Counting(CountingTest):
         self.assertLessEqual(got["parameter_server"]["repeated_examples"], 2 * BATCH)
 
     def test_a_worker_is_killed_between_its_push_and_its_report(self):
-        launch = self.start_counting(held=True)
+        launch = self.start_counting(held=True, summary=SELDOM)
         self.wait_steps(launch, 10)
         (self.used_dir / "die").touch()
         wait_until("a death", lambda: not (self.used_dir / "die").exists())
@@ -150,7 +154,7 @@ class Counting(CountingTest):
         self.assertEqual(self.row_updates(self.steps), {self.epochs: EXAMPLES - twice * BATCH, self.epochs + 1: twice * BATCH})
 
     def test_a_worker_is_killed_and_nobody_takes_its_place(self):
-        launch = self.start_counting(restart="never", held=True)
+        launch = self.start_counting(restart="never", held=True, summary=SELDOM)
         self.wait_steps(launch, 10)
         self.kill(launch, "worker:1")
         wait_until("the end", lambda: launch.popen.poll() is not None, 90)
@@ -169,7 +173,7 @@ class Counting(CountingTest):
         self.test_the_chief_is_killed({"max_staleness": 1})
 
     def test_a_server_with_a_backup_is_killed(self):
-        launch = self.start_counting(section={"copies": 2}, held=True)
+        launch = self.start_counting(section={"copies": 2}, held=True, summary=SELDOM)
         self.wait_steps(launch, 20)
         before = self.kill(launch, "ps:0")
         wait_until("a successor", lambda: task_pids(launch).get("ps:0", before) != before)
@@ -180,7 +184,7 @@ class Counting(CountingTest):
         self.assertEqual(got["parameter_server"]["repeated_examples"], 0)
 
     def test_each_server_in_turn(self):
-        launch = self.start_counting(section={"copies": 2}, epochs=12, held=True)
+        launch = self.start_counting(section={"copies": 2}, epochs=12, held=True, summary=SELDOM)
         self.wait_steps(launch, 20)
         self.kill(launch, "ps:0", last=False)
         wait_until("ps 0 is the backup of both", lambda: len(re.findall("ps 0 is backup of shard . again", launch.output())) == 2, 60)
@@ -189,7 +193,7 @@ class Counting(CountingTest):
         self.check_nothing_lost()
 
     def test_a_server_without_a_backup_is_killed(self):
-        launch = self.start_counting(held=True)
+        launch = self.start_counting(held=True, summary=SELDOM)
         wait_until("a checkpoint", lambda: checkpoints(self.model_dir) or launch.popen.poll() is not None)
         self.wait_steps(launch, min(sum(self.used().values()) // BATCH + 8, 40))
         self.kill(launch, "ps:1")
@@ -206,7 +210,7 @@ class Counting(CountingTest):
         """The callback's lookup waits until the server is back, and restored."""
         hold = self.used_dir / "hold_prediction"
         hold.touch()
-        launch = self.start_counting(program_args={"examples": EXAMPLES, "predicts": "epoch_end"})
+        launch = self.start_counting(program_args={"examples": EXAMPLES, "predicts": "epoch_end"}, summary=SELDOM)
         wait_until("a prediction", lambda: (self.used_dir / "predicts").exists() or launch.popen.poll() is not None)
         before = self.kill(launch, "ps:1", last=False)
         wait_until("a successor", lambda: task_pids(launch).get("ps:1", before) != before)
@@ -215,7 +219,7 @@ class Counting(CountingTest):
         self.assertGreater(self.check_lost(), 0)
 
     def test_servers_without_a_backup_are_killed_again_and_again(self):
-        launch = self.start_counting(epochs=16, held=True)
+        launch = self.start_counting(epochs=16, held=True, summary=SELDOM)
         for loss, task in enumerate(["ps:0", "ps:1", "ps:1", "ps:0"]):
             self.wait_steps(launch, 27 * (loss + 1))
             self.kill(launch, task, last=loss == 3)
