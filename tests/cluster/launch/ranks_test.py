@@ -34,7 +34,8 @@ def torchrun(rank, size, ports):
 
 
 FROM = {"slurm": slurm, "openmpi": openmpi, "pmi": pmi, "torchrun": torchrun}
-STEPS = 300
+STEPS, FAULT = 60, 20  # of 40 steps an epoch: the fault comes in the middle of the first one, the end in that of the second one
+reference = {}  # the losses of `muster launch`
 WRITE = ("write its arguments, --exec -- --job FILE, or a command of muster to run in its place, "
          "--exec -- muster preflight --job FILE\n")
 
@@ -65,19 +66,23 @@ class Ranks(ClusterTest):
         ports = free_ports(size)
         return ports, [self.start_rank(source, rank, size, ports, job, options, sets, more) for rank in range(size)]
 
-    def launched(self, job):
-        """The losses of `muster launch` with a chief and two workers."""
-        model_dir = self.dir / "launched"
-        command = [BIN / "muster", "launch", "--workers", "2", "--job", job, "--set", f"model_dir={model_dir}"]
-        done = subprocess.run([str(part) for part in command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                              stderr=subprocess.STDOUT, timeout=120)
-        self.assertEqual(done.returncode, 0, done.stdout.decode())
-        return losses(model_dir)
+    def short_job(self, **keys):
+        return self.job(max_steps=STEPS, global_batch_size=25, **keys)
+
+    def launched(self):
+        """The losses of `muster launch` with a chief and two workers, and short_job. Run once for all tests of this file."""
+        if not reference:
+            model_dir = self.dir / "launched"
+            command = [BIN / "muster", "launch", "--workers", "2", "--job", self.short_job(), "--set", f"model_dir={model_dir}"]
+            done = subprocess.run([str(part) for part in command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                  stderr=subprocess.STDOUT, timeout=120)
+            self.assertEqual(done.returncode, 0, done.stdout.decode())
+            reference.update(losses(model_dir))
+            self.assertEqual(sorted(reference), list(range(1, STEPS + 1)))
+        return reference
 
     def test_each_launcher_trains_what_launch_trains(self):
-        job = self.job(max_steps=STEPS)
-        want = self.launched(job)
-        self.assertEqual(sorted(want), list(range(1, STEPS + 1)))
+        job, want = self.short_job(), self.launched()
         for source in FROM:
             with self.subTest(source=source):
                 model_dir = self.dir / source
@@ -87,13 +92,12 @@ class Ranks(ClusterTest):
                 self.assertEqual(result(model_dir)["world_size"], 3)
 
     def test_a_killed_worker_is_started_again_in_its_place(self):
-        job = self.job(max_steps=STEPS)
-        want = self.launched(job)
+        job, want = self.short_job(), self.launched()
         for source in FROM:
             with self.subTest(source=source):
                 model_dir = self.dir / source
                 _, ranks = self.start_ranks(source, 3, job, ["--restart", "on-failure"], [f"model_dir={model_dir}"],
-                                            ["--fault", "kill@worker:1:step=100"])
+                                            ["--fault", f"kill@worker:1:step={FAULT}"])
                 self.finish(ranks)
                 self.assertIn("muster: worker 1 was killed by SIGKILL; starting worker 1 again (1 of at most 10 times)", ranks[2].output())
                 self.assertEqual([rank.output().count("again (") for rank in ranks], [0, 0, 1])
@@ -101,10 +105,9 @@ class Ranks(ClusterTest):
                 self.assertEqual(curve(model_dir), want)
 
     def test_a_killed_rank_may_be_started_again_with_the_same_environment(self):
-        job = self.job(max_steps=STEPS)
-        want = self.launched(job)
+        job, want = self.short_job(), self.launched()
         model_dir = self.dir / "model"
-        ports, ranks = self.start_ranks("slurm", 3, job, sets=[f"model_dir={model_dir}"], more=["--fault", "kill@worker:1:step=100"])
+        ports, ranks = self.start_ranks("slurm", 3, job, sets=[f"model_dir={model_dir}"], more=["--fault", f"kill@worker:1:step={FAULT}"])
         self.assertEqual(ranks[2].wait(60), -signal.SIGKILL)  # exec: the rank is the task
         ranks[2] = self.start_rank("slurm", 2, 3, ports, job, sets=[f"model_dir={model_dir}"])
         self.finish(ranks)
@@ -112,7 +115,7 @@ class Ranks(ClusterTest):
 
     def test_parameter_servers_and_an_evaluator_are_the_last_ranks(self):
         model_dir = self.dir / "model"
-        job = self.job(max_steps=STEPS, strategy="parameter_server")
+        job = self.short_job(strategy="parameter_server")
         _, ranks = self.start_ranks("slurm", 5, job, ["--ps", 1, "--evaluator"], [f"model_dir={model_dir}"])
         self.finish(ranks)
         self.assertEqual(result(model_dir)["status"], "completed")
