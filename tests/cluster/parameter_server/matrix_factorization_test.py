@@ -9,7 +9,7 @@ import numpy
 
 from safetensors.numpy import load_file
 
-from harness import BIN, ClusterTest, checkpoints, curve, result, write_idx
+from harness import BIN, ClusterTest, checkpoints, curve, result
 
 ARGS = {"users": 400, "items": 100, "rank": 2, "examples": 12800, "validation": 2000, "width": 4}
 STEPS = 50  # of an epoch of batches of 256
@@ -189,12 +189,9 @@ class MatrixFactorization(ClusterTest):
 
     def test_the_chief_needs_memory_for_parameters_alone(self):
         """Adam's slots, twice as large as a dense model, are trained, saved, and gone on with on another number of servers."""
-        peaks, pictures = {}, numpy.random.default_rng(5)
-        # To unpack all of Fashion-MNIST would take longer than the six steps.
-        write_idx(self.dir / "train-images-idx3-ubyte", pictures.integers(256, size=(64, 28, 28), dtype=numpy.uint8))
-        write_idx(self.dir / "train-labels-idx1-ubyte", pictures.integers(10, size=64, dtype=numpy.uint8))
+        peaks = {}
         for hidden in 64, 6000:
-            args = {"hidden": hidden, "validation": 0, "data_dir": str(self.dir)}
+            args = {"hidden": hidden, "validation": 0, "train_examples": 64}
             keys = {"program": "fashion_mnist", "strategy": "parameter_server", "program_args": args, "data": {"train": "program"}, "optimizer": "adam",
                     "learning_rate": 1e-4, "global_batch_size": 16, "epochs": 100, "checkpoint": {"every_steps": 2}}
             for ps, steps in (2, 4), (3, 6):
