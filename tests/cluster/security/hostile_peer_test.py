@@ -84,7 +84,7 @@ class HostilePeer(ClusterTest):
         return losses(self.model_dir)
 
     def expected(self):
-        """The losses of the job that nobody disturbs. Run once for all tests of this file."""
+        """The losses of the undisturbed job. It runs once for all tests of this file."""
         if not undisturbed:
             undisturbed.update(self.finish_with(self.begin()))
             self.assertTrue(undisturbed)
