@@ -61,7 +61,7 @@ class Ends(CountingTest):
         self.assertIn("ROOT CAUSE", tasks["chief:0"].output())
         told = subprocess.run([BIN / "muster", "explain", self.model_dir], capture_output=True, text=True, timeout=30)
         self.assertEqual(told.returncode, 0, told.stderr)
-        self.assertRegex(told.stdout, r"Why it ended: ps 1 on host \S+ \(\w+\): lost: .*no process took its place within 1 s \(timeouts.rejoin\)")
+        self.assertRegex(told.stdout, r"Why it ended: ps 1 on host \S+ \((step \d+, )?\w+\): lost: .*no process took its place within 1 s \(timeouts.rejoin\)")
         # Each member is a generation of its own.
         self.assertRegex(told.stdout, r"1 member, (ps 0|worker [01])\.")
         self.assertIn("Generations with records: 1.1, 1.2, 1.3 ", told.stdout)
