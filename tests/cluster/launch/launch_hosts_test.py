@@ -11,15 +11,13 @@ import signal
 import subprocess
 import time
 
-from harness import BIN, SOURCE, ClusterTest, Process, checkpoints, curve, losses, main, result
+from harness import BIN, SOURCE, Process, checkpoints, curve, losses, main, result
 from hosts import Network
+from launched import FAULT, LaunchTest
 from ssh_hosts import Hosts, processes, require
 
-STEPS, FAULT = 60, 20  # of 40 steps an epoch: the fault comes in the middle of the first one, the end in that of the second one
-reference = {}  # the losses of `muster launch`
 
-
-class LaunchHosts(ClusterTest):
+class LaunchHosts(LaunchTest):
     count = 2
 
     def setUp(self):
@@ -47,17 +45,6 @@ class LaunchHosts(ClusterTest):
         self.assertEqual(self.hosts.wait_until_nothing_runs(), [], launch.output())
         return launch.output()
 
-    def launched(self):
-        """The losses of `muster launch` on this host with short_job. Run once for all tests of this file."""
-        if not reference:
-            model_dir = self.dir / "launched"
-            done = subprocess.run([BIN / "muster", "launch", "--workers", "2", "--job", self.short_job(), "--set", f"model_dir={model_dir}"],
-                                  stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=120)
-            self.assertEqual(done.returncode, 0, done.stdout.decode())
-            reference.update(losses(model_dir))
-            self.assertEqual(sorted(reference), list(range(1, STEPS + 1)))
-        return reference
-
     @contextlib.contextmanager
     def run_tasks(self, *messages):
         """A `muster run-tasks` that has got the messages, and hears nothing more."""
@@ -70,12 +57,6 @@ class LaunchHosts(ClusterTest):
                 yield process
             finally:
                 process.kill()
-
-    def short_job(self, **keys):
-        return self.job(max_steps=STEPS, global_batch_size=25, **keys)
-
-    def long_job(self):
-        return self.job(max_steps=10**7, epochs=10**6, summary={"every_steps": 1000})
 
 
 class Loopback(LaunchHosts):

@@ -7,7 +7,8 @@ import subprocess
 import time
 import unittest
 
-from harness import BIN, ClusterTest, checkpoints, curve, free_ports, losses, result
+from harness import BIN, checkpoints, curve, free_ports, losses, result
+from launched import FAULT, LaunchTest
 
 LAUNCHERS = ("SLURM_", "OMPI_", "PMI_", "PMIX_", "PALS_", "MPI_LOCAL", "TORCHELASTIC_", "MASTER_", "MUSTER_RESTARTS", "TF_CONFIG")
 
@@ -34,8 +35,6 @@ def torchrun(rank, size, ports):
 
 
 FROM = {"slurm": slurm, "openmpi": openmpi, "pmi": pmi, "torchrun": torchrun}
-STEPS, FAULT = 60, 20  # of 40 steps an epoch: the fault comes in the middle of the first one, the end in that of the second one
-reference = {}  # the losses of `muster launch`
 WRITE = ("write its arguments, --exec -- --job FILE, or a command of muster to run in its place, "
          "--exec -- muster preflight --job FILE\n")
 
@@ -44,7 +43,7 @@ def children(pid):
     return [int(child) for child in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
-class Ranks(ClusterTest):
+class Ranks(LaunchTest):
     def environment(self, source, rank, size, ports):
         env = {name: value for name, value in os.environ.items() if not name.startswith(LAUNCHERS)}
         env.setdefault("OMP_WAIT_POLICY", "passive")
@@ -65,21 +64,6 @@ class Ranks(ClusterTest):
     def start_ranks(self, source, size, job, options=(), sets=(), more=()):
         ports = free_ports(size)
         return ports, [self.start_rank(source, rank, size, ports, job, options, sets, more) for rank in range(size)]
-
-    def short_job(self, **keys):
-        return self.job(max_steps=STEPS, global_batch_size=25, **keys)
-
-    def launched(self):
-        """The losses of `muster launch` with a chief and two workers, and short_job. Run once for all tests of this file."""
-        if not reference:
-            model_dir = self.dir / "launched"
-            command = [BIN / "muster", "launch", "--workers", "2", "--job", self.short_job(), "--set", f"model_dir={model_dir}"]
-            done = subprocess.run([str(part) for part in command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                  stderr=subprocess.STDOUT, timeout=120)
-            self.assertEqual(done.returncode, 0, done.stdout.decode())
-            reference.update(losses(model_dir))
-            self.assertEqual(sorted(reference), list(range(1, STEPS + 1)))
-        return reference
 
     def test_each_launcher_trains_what_launch_trains(self):
         job, want = self.short_job(), self.launched()
@@ -124,7 +108,7 @@ class Ranks(ClusterTest):
 
     def test_a_stopped_job_saves_and_starts_nothing_again(self):
         model_dir = self.dir / "model"
-        job = self.job(max_steps=10**7, epochs=10**6, summary={"every_steps": 1000})
+        job = self.long_job()
         ports, ranks = self.start_ranks("slurm", 2, job, ["--restart", "on-failure"], [f"model_dir={model_dir}"])
         ranks[0].wait_for("saved step 200:")
         for rank in ranks:
@@ -139,7 +123,7 @@ class Ranks(ClusterTest):
         self.assertEqual(result(model_dir)["steps"], saved + 10)
 
     def test_a_hangup_asks_the_task_to_save_unless_it_is_ignored(self):
-        job = self.job(max_steps=10**7, epochs=10**6, summary={"every_steps": 1000})
+        job = self.long_job()
         for ignored in False, True:
             with self.subTest(ignored=ignored):
                 before = signal.signal(signal.SIGHUP, signal.SIG_IGN if ignored else signal.SIG_DFL)
@@ -161,7 +145,7 @@ class Ranks(ClusterTest):
                 self.assertEqual(result(self.dir / str(ignored))["status"], "preempted")
 
     def test_a_supervisor_takes_its_task_with_it(self):
-        job = self.job(max_steps=10**7, epochs=10**6, summary={"every_steps": 1000}, model_dir=str(self.dir / "model"))
+        job = self.long_job(model_dir=str(self.dir / "model"))
         _, ranks = self.start_ranks("slurm", 2, job, ["--restart", "on-failure"])
         ranks[0].wait_for("saved step 200:")
         tasks = [children(rank.popen.pid)[0] for rank in ranks]

@@ -14,7 +14,8 @@ import sys
 import time
 import unittest
 
-from harness import BIN, SOURCE, ClusterTest, curve, free_ports, losses, result
+from harness import BIN, SOURCE, curve, free_ports, losses, result
+from launched import LaunchTest
 
 SCRIPT = SOURCE / "deploy" / "slurm" / "muster.sbatch"
 SRUN = '''#!{python}
@@ -45,7 +46,7 @@ exit {code}
 '''
 
 
-class Sbatch(ClusterTest):
+class Sbatch(LaunchTest):
     def setUp(self):
         super().setUp()
         self.tools = self.dir / "tools"
@@ -119,7 +120,7 @@ class Sbatch(ClusterTest):
 
     def test_a_job_whose_time_is_over_saves_and_goes_on_after_its_requeue(self):
         model_dir = self.dir / "model"
-        job = self.job(max_steps=10**7, epochs=10**6, summary={"every_steps": 1000})
+        job = self.long_job()
         script = self.sbatch("--job", job, "--set", f"model_dir={model_dir}")
         self.wait_for(0, "saved step 200:")
         for pid in self.pids():
@@ -136,7 +137,7 @@ class Sbatch(ClusterTest):
 
     def test_a_signal_to_the_script_itself_does_not_end_it_before_its_tasks(self):
         model_dir = self.dir / "model"
-        script = self.sbatch("--job", self.job(max_steps=10**7, epochs=10**6, summary={"every_steps": 1000}), "--set",
+        script = self.sbatch("--job", self.long_job(), "--set",
                              f"model_dir={model_dir}")
         self.wait_for(0, "saved step 200:")
         script.signal(signal.SIGTERM)

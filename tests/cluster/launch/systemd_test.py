@@ -13,7 +13,8 @@ import subprocess
 import time
 import unittest
 
-from harness import BIN, SOURCE, ClusterTest, curve, free_ports, losses, result
+from harness import BIN, SOURCE, curve, free_ports, losses, result
+from launched import LaunchTest
 
 UNIT = SOURCE / "deploy" / "systemd" / "muster@.service"
 RUN_KEY = SOURCE / "deploy" / "systemd" / "run-key.conf"  # a drop-in
@@ -134,7 +135,7 @@ class Unit(unittest.TestCase):
         self.assertEqual({"PrivateDevices", "ProtectClock", "DeviceAllow", "DevicePolicy", "MemoryDenyWriteExecute"} & set(SERVICE), set())
 
 
-class Manager(ClusterTest):
+class Manager(LaunchTest):
     """Starts tasks by the unit's command line, waits for READY=1, and starts them again by the unit's rules."""
 
     def setUp(self):
@@ -222,7 +223,7 @@ class Manager(ClusterTest):
         self.finish([again])
 
     def test_a_frozen_task_is_silent_and_may_be_replaced(self):
-        job = self.job(max_steps=10**7, epochs=10**6, model_dir=str(self.dir / "model"), summary={"every_steps": 1000})
+        job = self.long_job(model_dir=str(self.dir / "model"))
         self.configure(self.cluster(1), job)
         chief = self.start_unit("chief:0")
         worker = self.start_unit("worker:0", environment={"WATCHDOG_USEC": "400000"})
@@ -267,8 +268,7 @@ class Manager(ClusterTest):
                 self.assertIn(sentence, self.processes[-1].output())
 
     def test_a_stopped_job_saves_and_goes_on_where_it_is_started_again(self):
-        self.configure(self.cluster(1), self.job(max_steps=10**7, epochs=10**6, summary={"every_steps": 1000},
-                                                 model_dir=str(self.dir / "model")))
+        self.configure(self.cluster(1), self.long_job(model_dir=str(self.dir / "model")))
         tasks = [self.start_unit(instance) for instance in ("chief:0", "worker:0")]
         tasks[0].wait_for("saved step 200:")
         tasks[1].signal(signal.SIGTERM)  # the host of one of them shuts down
