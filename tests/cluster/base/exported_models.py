@@ -117,20 +117,21 @@ LOSSES = {"convnet": "cross_entropy", "transformer": "cross_entropy", "padded": 
 OUTPUTS = {"second": 1}  # of what forward() returns; else the first
 
 
-def make(kind, dropout=0.0):
-    torch.manual_seed(3)
+def make(kind, dropout=0.0, seed=3):
+    torch.manual_seed(seed)
     return CLASSES[kind](dropout)
 
 
-written = {}  # {(class, dropout): bytes} of the files that export() wrote
+written = {}  # {(class, dropout, seed): bytes} of the files that export() wrote
 
 
-def export(kind, path, dropout=0.0):
+def export(kind, path, dropout=0.0, seed=3):
     """Writes the model, exported for another batch (and sequence) than the one that it is trained with. Exporting takes longer than most
     of the runs of it, and always makes the same program: the tests of one process write what the first of them exported."""
-    model = make(kind, dropout).train()
-    if (CLASSES[kind], dropout) in written:
-        path.write_bytes(written[CLASSES[kind], dropout])
+    model = make(kind, dropout, seed).train()
+    program = CLASSES[kind], dropout, seed
+    if program in written:
+        path.write_bytes(written[program])
         return model
     batch, length = Dim("batch", min=1, max=4096), Dim("length", min=2, max=32)
     arguments, shapes = {
@@ -141,7 +142,7 @@ def export(kind, path, dropout=0.0):
         "second": ((torch.randn(3, 6),), ({0: batch},)),
     }["transformer" if kind == "padded" else kind]
     torch.export.save(torch.export.export(model, arguments, dynamic_shapes=shapes), str(path))
-    written[CLASSES[kind], dropout] = path.read_bytes()
+    written[program] = path.read_bytes()
     return model
 
 

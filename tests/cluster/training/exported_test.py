@@ -181,15 +181,16 @@ class Exported(ExportedTest):
         sets = ["max_steps=2"]
         moved = [*sets, f"program.exported={other}"]
         self.finish([self.start(cluster, "chief:0", job, sets), self.start(cluster, "worker:0", job, moved)])
-        torch.manual_seed(4)  # one other weight would do
-        models.export("second", other, dropout=0.1)
-        cluster = self.cluster(1)
-        processes = [self.start(cluster, "chief:0", job, sets), self.start(cluster, "worker:0", job, moved)]
-        self.finish(processes, code=2)
-        for process in processes:
-            causes = [line for line in process.output().splitlines() if "ROOT CAUSE" in line]
-            self.assertEqual(len(causes), 1, process.output())
-            self.assertIn("worker 0 has another file for 'program' than the chief", causes[0])
+        for difference in {"dropout": 0.1}, {"seed": 4}:  # another graph; the same graph with other weights
+            with self.subTest(difference=difference):
+                models.export("second", other, **difference)
+                cluster = self.cluster(1)
+                processes = [self.start(cluster, "chief:0", job, sets), self.start(cluster, "worker:0", job, moved)]
+                self.finish(processes, code=2)
+                for process in processes:
+                    causes = [line for line in process.output().splitlines() if "ROOT CAUSE" in line]
+                    self.assertEqual(len(causes), 1, process.output())
+                    self.assertIn("worker 0 has another file for 'program' than the chief", causes[0])
 
 
 class Jobs(ExportedTest):
