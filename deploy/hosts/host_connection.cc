@@ -166,6 +166,7 @@ void HostConnection::OnLine(std::string_view line) {
       return listener_.OnRemark(index_, line);
     }
     case Phase::kCopying:
+    case Phase::kCopied:
     case Phase::kLost:
       return;
   }
@@ -204,11 +205,17 @@ void HostConnection::EndCopy(int code) {
   if (phase_ != Phase::kCopying) return;
   if (code == 0) {
     has_copy_ = true;
-    return SendStartLine();
+    phase_ = Phase::kCopied;
+    limit_ = MonotonicTime::max();
+    return;
   }
   Fail(ConfigurationError(
       fmt::format("{}: cannot copy: {}", options_.target,
                   remarks_.empty() ? fmt::format("exit code {}", code) : remarks_.back())));
+}
+
+void HostConnection::StartAfterCopy() {
+  if (phase_ == Phase::kCopied) SendStartLine();
 }
 
 void HostConnection::SendStartLine() {

@@ -57,6 +57,11 @@ class HostConnection {
   // connection, and again after each OnLost to reconnect. The archive is copied to the host only
   // once, even if the connection is lost later.
   absl::Status Open();
+  // Returns true once the host has the files of the archive, or if there is no archive.
+  bool copied() const { return options_.unpack.empty() || has_copy_; }
+  // Starts run-tasks on a host to which the archive was copied. Connections without an archive, and
+  // later connections, start run-tasks by themselves.
+  void StartAfterCopy();
   // Returns true while run-tasks accepts messages. Before that, HostConnection checks the version
   // of `muster` on the host.
   bool ready() const { return phase_ == Phase::kReady; }
@@ -98,7 +103,7 @@ class HostConnection {
   bool Ended();
 
  private:
-  enum class Phase { kLost, kConnecting, kCopying, kStarting, kReady };
+  enum class Phase { kLost, kConnecting, kCopying, kCopied, kStarting, kReady };
 
   void Forget();
   void StartCopy();

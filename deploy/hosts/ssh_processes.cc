@@ -216,13 +216,17 @@ absl::Status SshProcesses::Connect(const Archive* archive, SignalQueue& signals)
   std::vector<HostConnection*> pinged;
   for (const auto& connection : connections_) pinged.push_back(connection.get());
   pings_.emplace().Start(std::move(pinged));
-  // No limit: each connection has its own.
-  return WaitFor(
-      [this] {
-        return std::all_of(connections_.begin(), connections_.end(),
-                           [](const auto& connection) { return connection->ready(); });
-      },
-      std::nullopt, signals);
+  const auto all = [this](bool (HostConnection::*reached)() const) {
+    return [this, reached] {
+      return std::all_of(connections_.begin(), connections_.end(),
+                         [&](const auto& connection) { return ((*connection).*reached)(); });
+    };
+  };
+  // No limits: each connection has its own. No program starts before the last host has the files,
+  // because a host with the same file system replaces the program while it unpacks.
+  MUSTER_RETURN_IF_ERROR(WaitFor(all(&HostConnection::copied), std::nullopt, signals));
+  for (const auto& connection : connections_) connection->StartAfterCopy();
+  return WaitFor(all(&HostConnection::ready), std::nullopt, signals);
 }
 
 template <typename Done>

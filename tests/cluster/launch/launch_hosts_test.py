@@ -311,6 +311,19 @@ class Loopback(LaunchHosts):
         named = self.dir / "named"
         self.ends(self.launch(*arguments, "--remote-folder", named, hosts="h1,h2", directory=folder), 0)
         self.assertEqual(result(named / "model")["steps"], 12)
+        # Both hosts have this folder. When one has unpacked the program, the other one replaces it: neither starts it before both are done.
+        tools = self.dir / "tools"
+        tools.mkdir()
+        (tools / "tar").write_text(f'''#!/bin/sh
+case $XDG_CACHE_HOME in
+*/cache2) PATH=${{PATH#*:}} tar "$@" && touch {tools}/unpacked;;
+*) until test -e {tools}/unpacked; do sleep 0.05; done; rm {named}/bin/muster; sleep 1; PATH=${{PATH#*:}} exec tar "$@";;
+esac
+''')
+        (tools / "tar").chmod(0o755)
+        (self.dir / "ssh" / ".bashrc").write_text(f"PATH={tools}:$PATH\n")
+        self.ends(self.launch(*arguments, "--remote-folder", named, "--set", "max_steps=24", hosts="h1,h2", directory=folder), 0)
+        self.assertEqual(result(named / "model")["steps"], 24)
 
     def test_wrong_options_are_refused(self):
         job = self.job()
