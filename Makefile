@@ -142,7 +142,7 @@ build-asan test-asan: %-asan:
 
 # Each parser of what comes from outside, for so many minutes (docs/fuzzing.md). All are run, also where one finds something.
 MINUTES ?= 10
-TARGETS ?= $(patsubst tests/fuzz/%_fuzz.cc,%,$(sort $(wildcard tests/fuzz/*_fuzz.cc)))
+TARGETS ?= $(patsubst %_fuzz.cc,%,$(notdir $(sort $(wildcard tests/fuzz/*/*_fuzz.cc))))
 fuzz: bootstrap-test
 	@test -f build-fuzz/build.ninja || cmake --preset fuzz --log-level=WARNING >/dev/null
 	@cmake --build build-fuzz --parallel $(JOBS) --target $(TARGETS:%=fuzz_%)
