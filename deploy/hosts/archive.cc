@@ -142,8 +142,13 @@ std::string UnpackOnceCommand(const std::string& digest) {
 }
 
 std::string UnpackOverCommand(const std::string& folder) {
-  return Shell(
-      fmt::format("mkdir -p {0} && exec tar -x --no-same-owner -f - -C {0}", NamedFolder(folder)));
+  // Hosts that share the folder would remove each other's files: they take turns, if there are
+  // locks.
+  constexpr std::string_view kUnpack =
+      "mkdir -p {0} && cd {0} || exit; lock=; "
+      "flock {1} true 2>/dev/null </dev/null && lock=\"flock {1}\"; "
+      "exec $lock tar -x --no-same-owner -f -";
+  return Shell(fmt::format(kUnpack, NamedFolder(folder), kCopyLock));
 }
 
 }  // namespace muster::hosts

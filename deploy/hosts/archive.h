@@ -42,6 +42,8 @@ std::string NamedFolder(const std::string& folder);
 // files. The modification time of the file is the time when the folder was last used.
 // UnpackOnceCommand sets this time, and a running `muster run-tasks` updates it.
 inline constexpr char kCopyMark[] = ".muster-copy";
+// The name of a file in a folder of the user's. UnpackOverCommand locks it while it unpacks.
+inline constexpr char kCopyLock[] = ".muster-copy.lock";
 // A copy that was not used for this many days may be removed.
 inline constexpr int kCopyUnusedDays = 14;
 // These functions return commands that unpack an archive from standard input. The commands work in
@@ -50,7 +52,7 @@ inline constexpr int kCopyUnusedDays = 14;
 // three conditions: the folder was not used for kCopyUnusedDays, no process runs in the folder, and
 // the folder contains only the unchanged copied files. The remains of an interrupted copy or
 // removal are removed after one day. The command of UnpackOverCommand unpacks into `folder` and
-// overwrites existing files.
+// overwrites existing files. Hosts may share `folder` and run this command at the same time.
 std::string UnpackOnceCommand(const std::string& digest);
 std::string UnpackOverCommand(const std::string& folder);
 

@@ -23,7 +23,7 @@ constexpr Duration kCopyLimit = std::chrono::hours(4);
 // Timeout for the host to find the folder and the program, and to print its version. run-tasks,
 // which waits for the end of an earlier one, starts afterwards.
 constexpr Duration kStartLimit = std::chrono::seconds(45);
-// A line of ssh explains the end of a working connection only if it is not older than this.
+// A line of ssh explains the end of a connection that works or waits only if it is this new.
 constexpr Duration kLastWords = std::chrono::seconds(5);
 // How often the end of ssh is polled if no signal arrives.
 constexpr Duration kLookEvery = std::chrono::seconds(1);
@@ -272,7 +272,8 @@ void HostConnection::Drain() {
 }
 
 absl::Status HostConnection::WhyEnded(int code) const {
-  const bool old = phase_ == Phase::kReady && Clock::now() - remarked_ > kLastWords;
+  const bool waits = phase_ == Phase::kCopied || phase_ == Phase::kReady;
+  const bool old = waits && Clock::now() - remarked_ > kLastWords;
   const bool told = !remarks_.empty() && !old;
   const std::string last = told ? remarks_.back() : fmt::format("ssh ended with code {}", code);
   switch (phase_) {
@@ -282,6 +283,9 @@ absl::Status HostConnection::WhyEnded(int code) const {
       // ssh exits with 255 if the connection failed, and otherwise with the command's exit code.
       if (code == 255) return PeerLost(fmt::format("{}: {}", options_.target, last));
       return ConfigurationError(fmt::format("{}: {}", options_.target, last));
+    case Phase::kCopying:
+    case Phase::kCopied:
+      return PeerLost(fmt::format("the connection to {} ended: {}", options_.target, last));
     default:
       return PeerLost(fmt::format(
           "the connection to {} ended: {}", options_.target,

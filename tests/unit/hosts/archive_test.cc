@@ -162,6 +162,25 @@ TEST_F(ArchiveTest, IsUnpackedOverANamedFolder) {
   EXPECT_EQ(text, "1");
 }
 
+// Each would remove files that the other has just made.
+TEST_F(ArchiveTest, HostsMayUnpackOverTheSameFolderAtTheSameTime) {
+  for (int i = 0; i < 200; ++i) std::ofstream("data/file" + std::to_string(i)) << i;
+  const auto archive = MakeArchive({"data"}, signals_);
+  ASSERT_TRUE(archive.ok()) << archive.status();
+  const std::string path =
+      "/proc/" + std::to_string(getpid()) + "/fd/" + std::to_string(archive->file.get());
+  const std::string hosts =
+      "for i in 1 2 3 4; do eval \"$0\" <\"$1\" & p=\"$p $!\"; done; "
+      "for i in $p; do wait $i || exit; done";
+  for (int round = 0; round < 5; ++round) {
+    const auto result =
+        RunCommand({"sh", "-c", hosts, UnpackOverCommand(folder_ + "/shared"), path}, signals_,
+                   std::chrono::minutes(1));
+    ASSERT_TRUE(result.ok()) << result.status();
+    EXPECT_EQ(result->code, 0) << result->err;
+  }
+}
+
 TEST_F(ArchiveTest, APathThatDoesNotExistIsNamed) {
   const auto archive = MakeArchive({"none"}, signals_);
   ASSERT_FALSE(archive.ok());
