@@ -106,7 +106,7 @@ function(_muster_link target)
   endforeach()
 endfunction()
 
-# muster_proto(NAME FILES...): C++ for .proto files in this folder, with gRPC services; include "proto/x.pb.h", "proto/x.grpc.pb.h".
+# muster_proto(NAME FILES...): C++ for .proto files in this folder; include "proto/x.pb.h" and, for a file with a service, "proto/x.grpc.pb.h".
 function(muster_proto name)
   set(generated)
   find_program(MUSTER_PROTOC protoc REQUIRED)
@@ -114,22 +114,27 @@ function(muster_proto name)
   foreach(file ${ARGN})
     get_filename_component(stem ${file} NAME_WE)
     set(out ${PROJECT_BINARY_DIR}/generated/proto/${stem})
+    set(sources ${out}.pb.cc)
+    set(headers ${out}.pb.h)
+    set(grpc)
+    file(STRINGS ${file} services REGEX "^service ")
+    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${file})
+    if(services)
+      list(APPEND sources ${out}.grpc.pb.cc)
+      list(APPEND headers ${out}.grpc.pb.h)
+      set(grpc --grpc_out=${PROJECT_BINARY_DIR}/generated --plugin=protoc-gen-grpc=${MUSTER_GRPC_PLUGIN})
+    endif()
     add_custom_command(
-      OUTPUT ${out}.pb.cc ${out}.pb.h ${out}.grpc.pb.cc ${out}.grpc.pb.h
+      OUTPUT ${sources} ${headers}
       COMMAND ${CMAKE_COMMAND} -E make_directory ${PROJECT_BINARY_DIR}/generated
-      COMMAND ${MUSTER_PROTOC} -I${PROJECT_SOURCE_DIR} --cpp_out=${PROJECT_BINARY_DIR}/generated
-              --grpc_out=${PROJECT_BINARY_DIR}/generated --plugin=protoc-gen-grpc=${MUSTER_GRPC_PLUGIN}
-              ${PROJECT_SOURCE_DIR}/proto/${file}
+      COMMAND ${MUSTER_PROTOC} -I${PROJECT_SOURCE_DIR} --cpp_out=${PROJECT_BINARY_DIR}/generated ${grpc} ${PROJECT_SOURCE_DIR}/proto/${file}
       DEPENDS ${PROJECT_SOURCE_DIR}/proto/${file} VERBATIM)
-    list(APPEND generated ${out}.pb.cc ${out}.grpc.pb.cc)
+    list(APPEND generated ${sources})
   endforeach()
   add_library(muster_${name} STATIC ${generated})
   add_library(muster::${name} ALIAS muster_${name})
   target_include_directories(muster_${name} SYSTEM PUBLIC $<BUILD_INTERFACE:${PROJECT_BINARY_DIR}/generated>)
   target_link_libraries(muster_${name} PUBLIC gRPC::grpc++ protobuf::libprotobuf)
-  # The two sources of a file as one unit, and -O1: protobuf parses and writes with its own library's code.
-  muster_unity_build(2 muster_${name})
-  target_compile_options(muster_${name} PRIVATE $<$<CONFIG:Release>:-O1>)
   set_property(GLOBAL APPEND PROPERTY MUSTER_LIBRARIES muster_${name})
 endfunction()
 
@@ -154,25 +159,35 @@ function(_muster_precompiled_header header)
   target_compile_options(${header} PRIVATE -pthread -fpch-preprocess)  # the latter for ccache
 endfunction()
 
+# With -O1, gcc 12 warns of code of the standard library itself if that comes from a precompiled header.
+set(MUSTER_FALSE_WARNINGS -Wno-array-bounds -Wno-stringop-overflow -Wno-stringop-overread)
+
+# The options, but those for warnings, are the header's own.
+function(_muster_use_precompiled target header)
+  target_compile_options(${target} PRIVATE -pthread -fpch-preprocess)
+  target_precompile_headers(${target} REUSE_FROM ${header})
+endfunction()
+
 set(MUSTER_COMMON_HEADERS <absl/status/statusor.h> <absl/synchronization/mutex.h> <algorithm> <charconv> <cmath> <deque> <filesystem>
   <fmt/format.h> <fmt/ranges.h> <functional> <map> <memory> <nlohmann/json.hpp> <optional> <set> <span> <string> <string_view> <thread>
   <variant> <vector>)
 set(MUSTER_COMMON_LINKS fmt::fmt nlohmann_json::nlohmann_json absl::statusor absl::synchronization)
 
 # Libraries compile against a precompiled header of what nearly all files include. One without fmt, which is in it, has the
-# property DISABLE_PRECOMPILE_HEADERS; sources with code generation options of their own have SKIP_PRECOMPILE_HEADERS.
+# property DISABLE_PRECOMPILE_HEADERS; sources with code generation options of their own have SKIP_PRECOMPILE_HEADERS. A folder
+# whose sources all have such options sets MUSTER_PRECOMPILED to the name of a header that is compiled with them.
+set(MUSTER_PRECOMPILED muster_precompiled)
 function(_muster_precompile target)
   if(NOT CMAKE_CXX_COMPILER_ID STREQUAL GNU)
     return()  # the options are gcc's
   endif()
-  set(header muster_precompiled)
+  set(header ${MUSTER_PRECOMPILED})
   if(NOT TARGET ${header})
     _muster_precompiled_header(${header}
       LINKS ${MUSTER_COMMON_LINKS}
       HEADERS ${MUSTER_COMMON_HEADERS})
   endif()
-  target_compile_options(${target} PRIVATE -pthread -fpch-preprocess)
-  target_precompile_headers(${target} REUSE_FROM ${header})
+  _muster_use_precompiled(${target} ${header})
 endfunction()
 
 # Tests compile against a precompiled header with GoogleMock in it, and with -O1: they run for milliseconds and compile for seconds.
@@ -188,9 +203,8 @@ function(_muster_test_compiles_quickly test)
       HEADERS ${MUSTER_COMMON_HEADERS} <gmock/gmock.h>)
     _muster_compiles_as_a_test(${header})
   endif()
-  # gcc 12 warns of code of the standard library itself if that comes from a precompiled header.
-  target_compile_options(${test} PRIVATE -pthread -fpch-preprocess -Wno-array-bounds -Wno-stringop-overflow -Wno-stringop-overread)
-  target_precompile_headers(${test} REUSE_FROM ${header})
+  _muster_use_precompiled(${test} ${header})
+  target_compile_options(${test} PRIVATE ${MUSTER_FALSE_WARNINGS})
 endfunction()
 
 # As the files of a program are compiled, not those of a library.
@@ -222,7 +236,6 @@ function(muster_precompile_torch)
         _muster_compiles_as_a_test(${header})
       endif()
     endif()
-    target_compile_options(${target} PRIVATE -pthread -fpch-preprocess)
-    target_precompile_headers(${target} REUSE_FROM ${header})
+    _muster_use_precompiled(${target} ${header})
   endforeach()
 endfunction()
