@@ -13,7 +13,7 @@ import time
 
 from harness import BIN, SOURCE, Process, checkpoints, curve, losses, main, result
 from hosts import Network
-from launched import FAULT, LaunchTest
+from launch_case import FAULT, LaunchTest
 from ssh_hosts import Hosts, processes, require
 
 
@@ -317,13 +317,14 @@ class Loopback(LaunchHosts):
         (tools / "tar").write_text(f'''#!/bin/sh
 case $XDG_CACHE_HOME in
 */cache2) PATH=${{PATH#*:}} tar "$@" && touch {tools}/unpacked;;
-*) until test -e {tools}/unpacked; do sleep 0.05; done; rm {named}/bin/muster; sleep 1; PATH=${{PATH#*:}} exec tar "$@";;
+*) until test -e {tools}/unpacked; do sleep 0.05; done; rm {named}/bin/muster; touch {tools}/replaced; sleep 1; PATH=${{PATH#*:}} exec tar "$@";;
 esac
 ''')
         (tools / "tar").chmod(0o755)
         (self.dir / "ssh" / ".bashrc").write_text(f"PATH={tools}:$PATH\n")
         self.ends(self.launch(*arguments, "--remote-folder", named, "--set", "max_steps=24", hosts="h1,h2", directory=folder), 0)
         self.assertEqual(result(named / "model")["steps"], 24)
+        self.assertTrue((tools / "replaced").exists(), "the hosts' shell has not read .bashrc")
 
     def test_wrong_options_are_refused(self):
         job = self.job()

@@ -8,7 +8,7 @@ import time
 import unittest
 
 from harness import BIN, checkpoints, curve, free_ports, losses, result
-from launched import FAULT, LaunchTest
+from launch_case import FAULT, LaunchTest
 
 LAUNCHERS = ("SLURM_", "OMPI_", "PMI_", "PMIX_", "PALS_", "MPI_LOCAL", "TORCHELASTIC_", "MASTER_", "MUSTER_RESTARTS", "TF_CONFIG")
 

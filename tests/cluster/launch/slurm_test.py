@@ -15,7 +15,7 @@ import time
 import unittest
 
 from harness import BIN, SOURCE, curve, free_ports, losses, result
-from launched import LaunchTest
+from launch_case import LaunchTest
 
 SCRIPT = SOURCE / "deploy" / "slurm" / "muster.sbatch"
 SRUN = '''#!{python}

@@ -14,7 +14,7 @@ import time
 import unittest
 
 from harness import BIN, SOURCE, curve, free_ports, losses, result
-from launched import LaunchTest
+from launch_case import LaunchTest
 
 UNIT = SOURCE / "deploy" / "systemd" / "muster@.service"
 RUN_KEY = SOURCE / "deploy" / "systemd" / "run-key.conf"  # a drop-in
