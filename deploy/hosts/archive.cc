@@ -142,8 +142,8 @@ std::string UnpackOnceCommand(const std::string& digest) {
 }
 
 std::string UnpackOverCommand(const std::string& folder) {
-  // Hosts that share the folder would remove each other's files: they take turns, if there are
-  // locks.
+  // Hosts that share the folder take turns, if its file system has locks: over NFS, a host cannot
+  // write on to a file that another one has replaced.
   constexpr std::string_view kUnpack =
       "mkdir -p {0} && cd {0} || exit; lock=; "
       "flock {1} true 2>/dev/null </dev/null && lock=\"flock {1}\"; "
