@@ -311,14 +311,15 @@ class Loopback(LaunchHosts):
         named = self.dir / "named"
         self.ends(self.launch(*arguments, "--remote-folder", named, hosts="h1,h2", directory=folder), 0)
         self.assertEqual(result(named / "model")["steps"], 12)
-        # Both hosts have this folder. When one has unpacked the program, the other one replaces it: neither starts it before both are done.
+        # Both hosts have this folder: the second one replaces what the first one has unpacked, and neither starts it before both are done.
         tools = self.dir / "tools"
         tools.mkdir()
         (tools / "tar").write_text(f'''#!/bin/sh
-case $XDG_CACHE_HOME in
-*/cache2) PATH=${{PATH#*:}} tar "$@" && touch {tools}/unpacked;;
-*) until test -e {tools}/unpacked; do sleep 0.05; done; rm {named}/bin/muster; touch {tools}/replaced; sleep 1; PATH=${{PATH#*:}} exec tar "$@";;
-esac
+PATH=${{PATH#*:}}
+if test -e {tools}/unpacked; then
+  rm {named}/bin/muster; touch {tools}/replaced; sleep 1; exec tar "$@"
+fi
+tar "$@" && touch {tools}/unpacked
 ''')
         (tools / "tar").chmod(0o755)
         (self.dir / "ssh" / ".bashrc").write_text(f"PATH={tools}:$PATH\n")
