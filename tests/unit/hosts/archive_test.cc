@@ -53,11 +53,14 @@ class ArchiveTest : public testing::Test {
   }
 
   // Runs a command as a login shell would, with the archive as its input.
-  int Shell(const std::string& command, const Archive& archive) {
-    const auto result = RunCommand(
+  auto TryShell(const std::string& command, const Archive& archive, Duration timeout) {
+    return RunCommand(
         {"sh", "-c", "exec <\"$1\"; eval \"$0\"", command,
          "/proc/" + std::to_string(getpid()) + "/fd/" + std::to_string(archive.file.get())},
-        signals_, std::chrono::seconds(30));
+        signals_, timeout);
+  }
+  int Shell(const std::string& command, const Archive& archive) {
+    const auto result = TryShell(command, archive, std::chrono::seconds(30));
     EXPECT_TRUE(result.ok()) << result.status();
     return result.ok() ? result->code : -1;
   }
@@ -171,11 +174,7 @@ TEST_F(ArchiveTest, HostsThatShareAFolderUnpackOneAfterAnother) {
   // As another host's command that unpacks.
   Fd lock(open((shared + "/" + kCopyLock).c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
   ASSERT_EQ(flock(lock.get(), LOCK_EX), 0);
-  const std::string path =
-      "/proc/" + std::to_string(getpid()) + "/fd/" + std::to_string(archive->file.get());
-  const auto waits =
-      RunCommand({"sh", "-c", "exec <\"$1\"; eval \"$0\"", UnpackOverCommand(shared), path},
-                 signals_, std::chrono::seconds(1));
+  const auto waits = TryShell(UnpackOverCommand(shared), *archive, std::chrono::seconds(1));
   EXPECT_FALSE(waits.ok());
   EXPECT_FALSE(fs::exists(shared + "/data"));
   lock.Reset();
