@@ -25,6 +25,7 @@ STEPS = EPOCHS * 16
 
 class OnTheCpu(ClusterTest):
     DEVICES, PRECISIONS = "cpu", ["bfloat16"]
+    references = {}  # of devices and members: what undisturbed() returned
 
     def setUp(self):
         if self.DEVICES == "cuda" and not GPU:
@@ -69,6 +70,13 @@ class OnTheCpu(ClusterTest):
         self.assertEqual(result(self.model_dir)["status"], "completed")
         return {"loss": curve(self.model_dir), "files": self.final()}
 
+    def reference(self, members):
+        """One for all tests: they compare with it alone."""
+        key = self.DEVICES, members
+        if key not in self.references:
+            self.references[key] = self.undisturbed(members)
+        return self.references[key]
+
     def check_same(self, want):
         self.assertEqual(result(self.model_dir)["status"], "completed")
         self.assertEqual(sorted(curve(self.model_dir)), list(range(1, STEPS + 1)))
@@ -77,7 +85,7 @@ class OnTheCpu(ClusterTest):
 
     def replaced(self, victim, fault):
         """Two members, of which one ends in the middle of training, and another process in its place."""
-        want = self.undisturbed(2)
+        want = self.reference(2)
         cluster, job = self.cluster(1), self.convnet("disturbed")
         members = {member.name: member for member in self.start_all(cluster, job, faults=[fault])}
         self.assertEqual(members[victim].wait(120), -9, members[victim].output())
@@ -121,7 +129,7 @@ class OnTheCpu(ClusterTest):
 
     def test_a_worker_that_stands_still_is_named_and_the_job_goes_on(self):
         """After the deadline of a reduction; what stood still comes back, and is a member again."""
-        want = self.undisturbed(2)
+        want = self.reference(2)
         job = self.convnet("disturbed", timeouts={"collective": 4, "heartbeat": 4})
         members = self.start_all(self.cluster(1), job, faults=["stop@worker:0:step=20:for=12s"])
         self.finish(members, 200)
@@ -129,7 +137,7 @@ class OnTheCpu(ClusterTest):
         self.check_same(want)
 
     def test_everybody_is_killed_and_started_again(self):
-        want = self.undisturbed(2)
+        want = self.reference(2)
         job = self.convnet("disturbed")
         members = self.start_all(self.cluster(1), job, faults=["delay=60s@*:step=30"])
         members[0].wait_for("saved step", 120)
@@ -144,7 +152,7 @@ class OnTheCpu(ClusterTest):
         self.check_same(want)
 
     def test_a_stop_on_request_saves_and_the_next_run_goes_on(self):
-        want = self.undisturbed(1)
+        want = self.reference(1)
         job = self.convnet("disturbed")
         process = self.start(None, None, job, faults=["delay=2s@*:step=20"])
         process.wait_for("fault 1", 120)

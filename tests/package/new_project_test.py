@@ -3,8 +3,6 @@ and from an installed prefix that was moved."""
 import json
 import os
 import re
-import shlex
-import subprocess
 import sys
 import time
 import unittest
@@ -28,26 +26,16 @@ class NewProject(OutsideTest):
     def shell(self, project, commands, more=""):
         """Commands as they were copied, with the build's cmake and the bootstrap's python3 in the PATH; what they printed."""
         folders = [os.path.dirname(sys.executable), os.path.dirname(CMAKE), os.environ["PATH"]]
-        environment = {"PATH": ":".join(folders), "CMAKE_EXPORT_COMPILE_COMMANDS": "ON", "CMAKE_CXX_COMPILER_LAUNCHER": ""}
+        environment = {"PATH": ":".join(folders), "CMAKE_CXX_COMPILER_LAUNCHER": ""}
         return self.run_command("bash", "-ec", commands.rstrip() + more, cwd=project, environment=environment)
 
-    def compile(self, project, *more):
-        """program.cc alone: seconds of processor time, and what the compiler wrote."""
-        (command,) = [c for c in json.loads((project / "build" / "compile_commands.json").read_text()) if c["file"].endswith("program.cc")]
-        arguments = shlex.split(command["command"]) + list(more)
-        arguments[arguments.index("-o") + 1] = str(self.dir / "again")
-        compiler = subprocess.Popen(arguments, cwd=command["directory"])
-        _, status, usage = os.wait4(compiler.pid, 0)
-        compiler.returncode = os.waitstatus_to_exitcode(status)
-        self.assertEqual(compiler.returncode, 0)
-        return usage.ru_utime + usage.ru_stime, self.dir / "again"
-
-    def check_compiler(self, project):
-        seconds, _ = self.compile(project)
-        print(f"program.cc: {seconds:.1f} s of processor time")
-        _, headers = self.compile(project, "-M")
+    def check_headers(self, project):
+        """What program.cc includes, by the file that the compiler wrote for make."""
+        (written,) = (project / "build").rglob("program.cc.o.d")
+        headers = written.read_text()
+        self.assertIn("/muster/program.h", headers)
         for heavy in "torch/torch.h", "torch/all.h", "torch/nn/modules.h", "grpc", "google/protobuf":
-            self.assertNotIn(f"/{heavy}", headers.read_text(), "it doubles the time to compile a user's file")
+            self.assertNotIn(f"/{heavy}", headers, "it doubles the time to compile a user's file")
 
     def trained(self, project, run="run"):
         result = json.loads((project / run / "result.json").read_text())
@@ -67,7 +55,7 @@ class NewProject(OutsideTest):
         self.shell(project, build)
         self.shell(project, train)
         print(f"configured, built and trained in {time.monotonic() - started:.1f} s")
-        self.check_compiler(project)
+        self.check_headers(project)
         weights = self.trained(project)
         self.assertEqual({n: tuple(t.shape) for n, t in weights.items()}, PARAMETERS)
         self.assertEqual(sorted(self.shell(project, load).splitlines()), sorted(f"{n} {shape}" for n, shape in PARAMETERS.items()))
