@@ -71,13 +71,13 @@ void LogStart(const StartReport& report, bool apart) {
           report.world_size == 1 ? "" : "es", steps, apart ? ", each of one process's part" : "");
 }
 
-// Returns the verdict of a job that ends with `result`. `self` is the chief, which is to blame for
+// Returns the verdict of a job that ends with `result`. `self` is the chief, which is the cause of
 // a failure.
 Verdict VerdictOf(const absl::Status& result, const std::string& self) {
   Verdict verdict;
   verdict.code = ExitCodeOf(result);
   verdict.message = Message(result);
-  if (result.ok() || verdict.code == ExitCode::kPreempted) return verdict;  // No task is to blame.
+  if (result.ok() || verdict.code == ExitCode::kPreempted) return verdict;  // No task is the cause.
   verdict.task = self;
   verdict.host = rpc::ThisHost().name;
   return verdict;
@@ -132,7 +132,7 @@ class Chief : public ChiefRole, private Observer {
   absl::StatusOr<StartingPoint> Begin() override;
   CheckpointSink* checkpoints() override { return checkpoints_.get(); }
   std::vector<Observer*> observers() override;
-  absl::Status Direct(const DirectParts& parts) override;
+  absl::Status Direct(const DirectorStart& start) override;
   void EndJob(const absl::Status& result) override;
   void RequestStop() override { coordinator_->RequestStop(); }
   absl::Status End(const absl::Status& result) override;
@@ -465,16 +465,13 @@ void Chief::OnSuperseded(const absl::Status& superseded) {
   _exit(static_cast<int>(ExitCodeOf(superseded)));
 }
 
-absl::Status Chief::Direct(const DirectParts& parts) {
+absl::Status Chief::Direct(const DirectorStart& start) {
   // The coordinator may end the job, for example after a failure of the program or the loss of a
   // ps.
   std::thread watch([this] {
     const Verdict verdict = coordinator_->WaitForEnd();
     director_->Abort(StatusOf(verdict, self_, /*is_chief=*/true));
   });
-  DirectorStart start = DirectorStartOf(parts);
-  start.observers = observers();
-  start.checkpoints = checkpoints();
   const absl::Status result = director_->Run(start);
   EndJob(result);
   watch.join();

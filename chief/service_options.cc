@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <iterator>
+#include <vector>
 
 #include "chief/coordinator/admission/caller_rules.h"
 #include "common/job/cuda_presence.h"
@@ -31,28 +31,32 @@ std::string DifferingKey(const std::string& mine, const std::string& theirs) {
 }
 
 MembershipOptions Deadlines(const Job& job) {
-  const Timeouts& timeouts = job.timeouts;
-  MembershipOptions options;
+  MembershipOptions options{job.timeouts};
   options.independent = HasServers(job);
   if (options.independent) {
     // LoadJob has checked the section.
     const auto section = push_pull::ParseParameterServer(job.parameter_server);
     options.spare_servers = section.ok() ? static_cast<int>(section->copies) - 1 : 0;
   }
-  options.rejoin = timeouts.rejoin;
   if (!options.independent) {
     options.min_members = static_cast<int>(job.elastic.min_workers.value_or(0));
     options.spares = static_cast<int>(job.elastic.spares);
   }
   options.grace = job.elastic.grace;
-  options.join = timeouts.join;
-  options.resume = timeouts.resume;
-  options.heartbeat = timeouts.heartbeat;
-  options.end = timeouts.end;
-  options.formation = FormationTimeout(timeouts.formation, MayUseCuda(job.devices)) +
+  options.formation = FormationTimeout(job.timeouts.formation, MayUseCuda(job.devices)) +
                       std::chrono::seconds(5);  // Members time out first, and report why.
-  std::copy(std::begin(timeouts.phase), std::end(timeouts.phase), std::begin(options.phase));
   return options;
+}
+
+// Returns the members of the job: workers and ps tasks in a parameter-server job, otherwise the
+// chief and the workers.
+std::vector<DeclaredMember> DeclaredMembers(const ClusterSpec& cluster, const Job& job) {
+  const TaskType apart = HasServers(job) ? TaskType::kChief : TaskType::kPs;
+  std::vector<DeclaredMember> members;
+  for (const TaskId& task : cluster.Tasks())
+    if (task.type != TaskType::kEvaluator && task.type != apart)
+      members.push_back({task, cluster.AddressOf(task).ToString()});
+  return members;
 }
 
 // Returns the members' tasks, such as "worker:1".
@@ -66,15 +70,6 @@ std::vector<std::string> MemberNames(const ChiefRoleOptions& chief) {
 }  // namespace
 
 bool HasServers(const Job& job) { return job.strategy == StrategyKind::kParameterServer; }
-
-std::vector<DeclaredMember> DeclaredMembers(const ClusterSpec& cluster, const Job& job) {
-  const TaskType apart = HasServers(job) ? TaskType::kChief : TaskType::kPs;
-  std::vector<DeclaredMember> members;
-  for (const TaskId& task : cluster.Tasks())
-    if (task.type != TaskType::kEvaluator && task.type != apart)
-      members.push_back({task, cluster.AddressOf(task).ToString()});
-  return members;
-}
 
 CoordinatorOptions CoordinatorOptionsOf(const ChiefRoleOptions& chief) {
   const ClusterSpec& cluster = chief.cluster.cluster;
@@ -105,19 +100,6 @@ DirectorOptions DirectorOptionsOf(const ChiefRoleOptions& chief) {
   return options;
 }
 
-DirectorStart DirectorStartOf(const DirectParts& parts) {
-  DirectorStart start;
-  start.replica = parts.replica;
-  start.train_examples = parts.train_examples;
-  start.test_every = parts.test_every;
-  start.validation_examples = parts.validation_examples;
-  start.test_examples = parts.test_examples;
-  start.restore = parts.restore;
-  start.built_integers = parts.built_integers;
-  start.unloaded = parts.unloaded;
-  return start;
-}
-
 CheckpointsOptions CheckpointsOptionsOf(const ChiefRoleOptions& chief) {
   CheckpointsOptions options;
   options.checkpoint = chief.job.checkpoint;
@@ -138,14 +120,11 @@ PublisherOptions PublisherOptionsOf(const ChiefRoleOptions& chief) {
 }
 
 EvaluationServiceOptions EvaluationOptionsOf(const ChiefRoleOptions& chief) {
-  const Timeouts& timeouts = chief.job.timeouts;
   EvaluationServiceOptions options;
   options.cluster_digest = chief.cluster.cluster.Digest();
   options.job = Dump(JobToJson(chief.job));
-  options.rules.heartbeat = timeouts.heartbeat;
-  options.rules.resume = timeouts.resume;
-  options.rules.evaluate = timeouts.evaluate;
-  options.hold = std::min<Duration>(options.hold, timeouts.heartbeat / 4);
+  options.rules = {chief.job.timeouts};
+  options.hold = std::min<Duration>(options.hold, options.rules.heartbeat / 4);
   return options;
 }
 

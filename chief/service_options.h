@@ -4,8 +4,6 @@
 // The functions are pure, except that CoordinatorOptionsOf looks for a CUDA driver.
 #pragma once
 
-#include <vector>
-
 #include "chief/coordinator/coordinator.h"
 #include "chief/evaluation/evaluation_service.h"
 #include "chief/flight_service.h"
@@ -20,14 +18,9 @@ namespace muster::chief {
 
 // Returns whether the job trains with parameter servers.
 bool HasServers(const Job& job);
-// Returns the members of the job: workers and ps tasks in a parameter-server job, otherwise the
-// chief and the workers.
-std::vector<DeclaredMember> DeclaredMembers(const ClusterSpec& cluster, const Job& job);
 
 CoordinatorOptions CoordinatorOptionsOf(const ChiefRoleOptions& chief);
 DirectorOptions DirectorOptionsOf(const ChiefRoleOptions& chief);
-// Leaves `observers` and `checkpoints` unset.
-DirectorStart DirectorStartOf(const DirectParts& parts);
 CheckpointsOptions CheckpointsOptionsOf(const ChiefRoleOptions& chief);
 PublisherOptions PublisherOptionsOf(const ChiefRoleOptions& chief);
 EvaluationServiceOptions EvaluationOptionsOf(const ChiefRoleOptions& chief);

@@ -9,7 +9,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/wait.h"
-#include "common/train/membership.h"
+#include "common/train/observer.h"
 #include "proto/telemetry.pb.h"
 
 namespace muster::chief {

@@ -1,7 +1,5 @@
 #include "chief/trace_mailbox.h"
 
-#include <algorithm>
-
 #include "common/base/logging.h"
 #include "common/flight/trace_file.h"
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "common/base/peer_text.h"
+#include "common/cluster/task.h"
 #include "common/cluster/verdict.h"
 
 namespace muster::chief {
@@ -14,8 +15,6 @@ namespace {
 constexpr size_t kMaxName = 100;
 // About 146 years. The sum of two such times does not overflow.
 constexpr int64_t kMaxTime = int64_t{1} << 62;
-
-bool IsServer(const std::string& task) { return task.starts_with("ps:"); }
 
 bool IsTime(int64_t ns) { return ns > -kMaxTime && ns < kMaxTime; }
 
@@ -27,7 +26,12 @@ TraceRecording::TraceRecording(TraceRequest request, MonotonicTime now)
       align_until_(now + align_),
       stop_at_(now + request_.limit),
       until_(stop_at_ + kDelivery) {
-  for (const std::string& task : request_.tasks) members_[task].traced.task = task;
+  for (const std::string& task : request_.tasks) {
+    Member& member = members_[task];
+    const std::optional<TaskId> id = ParseTaskId(task);
+    member.server = id && id->type == TaskType::kPs;
+    member.traced.task = task;
+  }
 }
 
 bool TraceRecording::Begin(const std::string& task) {
@@ -42,19 +46,20 @@ void TraceRecording::Align(const std::string& task, int64_t step, MonotonicTime 
   found->second.step = std::clamp<int64_t>(step, 0, kMaxTime);
   // The steps are fixed once all tasks are there, or the time for it has passed.
   const bool all = std::all_of(members_.begin(), members_.end(), [](const auto& member) {
-    return member.second.aligned || IsServer(member.first);
+    return member.second.aligned || member.second.server;
   });
   if (first_step_ > 0 || (!all && now < align_until_)) return;
   for (const auto& [name, member] : members_)
-    if (!IsServer(name)) first_step_ = std::max(first_step_, member.step + 1);
+    if (!member.server) first_step_ = std::max(first_step_, member.step + 1);
 }
 
 std::optional<proto::TraceAlignReply> TraceRecording::Window(const std::string& task,
                                                              MonotonicTime now) {
   proto::TraceAlignReply reply;
-  if (now >= stop_at_ || !members_.contains(task)) return reply;
-  if (IsServer(task)) return WorkersDelivered() ? std::optional(reply) : std::nullopt;
-  if (first_step_ == 0 && now >= align_until_) Align(task, members_[task].step, now);
+  const auto found = members_.find(task);
+  if (now >= stop_at_ || found == members_.end()) return reply;
+  if (found->second.server) return WorkersDelivered() ? std::optional(reply) : std::nullopt;
+  if (first_step_ == 0 && now >= align_until_) Align(task, found->second.step, now);
   if (first_step_ == 0) return std::nullopt;
   if (request_.independent) {
     reply.set_count(request_.steps);
@@ -68,7 +73,7 @@ std::optional<proto::TraceAlignReply> TraceRecording::Window(const std::string& 
 bool TraceRecording::WorkersDelivered() const {
   return std::all_of(members_.begin(), members_.end(), [this](const auto& member) {
     // A worker that came to Align after the others records as well.
-    return member.second.delivered || IsServer(member.first) ||
+    return member.second.delivered || member.second.server ||
            (first_step_ > 0 && !member.second.aligned);
   });
 }
@@ -105,9 +110,15 @@ std::string TraceRecording::Take(const proto::TraceKeepRequest& piece,
   for (const std::string& lane : piece.lanes())
     traced.lanes.push_back(SanitizePeerText(lane, kMaxName));
   for (const proto::TraceSpan& span : piece.spans())
-    traced.spans.push_back({span.name(), span.lane(), span.begin_ns(), span.duration_ns(),
-                            span.step(), span.bytes(), span.sequence(), span.index(),
-                            span.truncated()});
+    traced.spans.push_back({.name = span.name(),
+                            .lane = span.lane(),
+                            .begin_ns = span.begin_ns(),
+                            .duration_ns = span.duration_ns(),
+                            .step = span.step(),
+                            .bytes = span.bytes(),
+                            .sequence = span.sequence(),
+                            .index = span.index(),
+                            .truncated = span.truncated()});
   spans_ += static_cast<size_t>(piece.spans_size());
   if (!piece.host().empty()) {
     traced.host = SanitizePeerText(piece.host(), kMaxName);

@@ -60,6 +60,7 @@ class TraceRecording {
 
  private:
   struct Member {
+    bool server = false;  // True for a ps task.
     bool begun = false, aligned = false, delivered = false;
     int64_t step = 0;
     TracedTask traced;

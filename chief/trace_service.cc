@@ -364,7 +364,7 @@ void TraceServiceImpl::Run() {
   while (!exiting_) {
     const MonotonicTime now = muster::Clock::now();
     const bool mail = !options_.model_dir.empty() && !closed_;
-    // Also during a trace: whoever asks then is refused, and does not wait in vain.
+    // Looks also during a trace, so that a second request is refused at once.
     if (mail && now >= look) {
       LookLocked();
       look = muster::Clock::now() + kLook;

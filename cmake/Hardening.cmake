@@ -1,7 +1,7 @@
-# What makes an error in memory less of use to whoever provokes it: relocations that are all done before main and read-only from
-# then on, programs at random addresses; and unless MUSTER_HARDEN is off, checked copies (glibc's
-# _FORTIFY_SOURCE, which needs optimisation) and a guard behind arrays on the stack. lint.hardening reads the binaries then.
-# Not under sanitizers, which do more, and wrap the same functions.
+# Flags that make a memory error harder to exploit: all relocations are done before main and are read-only afterwards, and programs
+# load at random addresses. Unless MUSTER_HARDEN is off, copies are checked (glibc's _FORTIFY_SOURCE, which needs optimisation) and
+# arrays on the stack have a guard. lint.hardening checks the binaries. Sanitizer builds omit these flags, because sanitizers check
+# more and wrap the same functions.
 option(MUSTER_HARDEN "Compile with _FORTIFY_SOURCE=3 and stack protector" ON)
 if(NOT MUSTER_SANITIZE)
   set(CMAKE_POSITION_INDEPENDENT_CODE ON)

@@ -92,11 +92,11 @@ if(MUSTER_TORCH)
   install(DIRECTORY include/muster DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT library FILES_MATCHING PATTERN "*.h")
 endif()
 
-# What Muster is made of, as SPDX.
+# The bill of materials, as SPDX.
 file(GLOB _lists ${PROJECT_SOURCE_DIR}/deploy/packages*.txt ${PROJECT_SOURCE_DIR}/deploy/requirements*.lock)
 add_custom_command(OUTPUT ${PROJECT_BINARY_DIR}/muster.spdx.json
                    COMMAND ${PROJECT_SOURCE_DIR}/deploy/sbom ${PROJECT_VERSION} ${PROJECT_BINARY_DIR}/muster.spdx.json
                    DEPENDS ${PROJECT_SOURCE_DIR}/deploy/sbom ${_lists} VERBATIM)
 add_custom_target(sbom ALL DEPENDS ${PROJECT_BINARY_DIR}/muster.spdx.json)
-# Where only some programs were built there is none.
+# Absent if only some programs were built.
 install(FILES ${PROJECT_BINARY_DIR}/muster.spdx.json DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/muster COMPONENT programs OPTIONAL)

@@ -6,7 +6,7 @@ function(muster_add_program name)
   # Hidden: what a program defines never stands in for a function of the same name in the binary that loads it.
   set_target_properties(${name} PROPERTIES PREFIX "" SUFFIX .so CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON
                                            CXX_EXTENSIONS OFF)
-  # What it lacks is found out here, and not when a job has been started.
+  # Finds missing symbols now, and not after the start of a job.
   target_link_options(${name} PRIVATE -Wl,--no-undefined)
   if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
     target_compile_options(${name} PRIVATE -O2)

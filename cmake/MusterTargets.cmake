@@ -1,4 +1,4 @@
-# How this tree declares libraries, programs and tests: one line each, in the folder's own CMakeLists.txt.
+# Functions that declare libraries, programs and tests: one line each, in the folder's own CMakeLists.txt.
 
 # muster_library(NAME SOURCES... [DEPENDS ...] [PROTOS ...]): a static library 'muster_NAME', alias 'muster::NAME'.
 # DEPENDS are names of other muster libraries (without the prefix) or any CMake target.
@@ -207,7 +207,7 @@ function(_muster_test_compiles_quickly test)
   target_compile_options(${test} PRIVATE ${MUSTER_FALSE_WARNINGS})
 endfunction()
 
-# As the files of a program are compiled, not those of a library.
+# Compiles the header like the files of a program, not those of a library.
 function(_muster_compiles_as_a_test header)
   set_target_properties(${header} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
   target_compile_options(${header} PRIVATE -fPIE $<$<CONFIG:Release>:-O1>)

@@ -9,7 +9,7 @@ if(NOT EXISTS ${MUSTER_TORCH_ROOT}/include/torch/csrc/api/include/torch/torch.h)
   message(FATAL_ERROR "No LibTorch in '${MUSTER_TORCH_ROOT}': run deploy/bootstrap, or set -DMUSTER_TORCH_ROOT")
 endif()
 
-# As the macro TORCH_VERSION has it.
+# The version in the form of the macro TORCH_VERSION.
 file(STRINGS ${MUSTER_TORCH_ROOT}/include/torch/headeronly/version.h _lines REGEX "define TORCH_VERSION_(MAJOR|MINOR|PATCH) ")
 list(TRANSFORM _lines REPLACE "[^0-9]" "")
 list(JOIN _lines "." MUSTER_TORCH_VERSION)

@@ -44,7 +44,8 @@ absl::Status WriteOutputFile(const std::string& path, std::string_view text) {
   return ConfigurationError(fmt::format("cannot write '{}': {}", path, why));
 }
 
-int ReportError(const char* name, const absl::Status& status) {
+int ReportStatus(const char* name, const absl::Status& status) {
+  if (status.ok()) return static_cast<int>(ExitCode::kDone);
   FlushLog();  // The log has its own thread, and the error must come after earlier log lines.
   fmt::print(stderr, "muster {}: {}\n", name, Message(status));
   return static_cast<int>(ExitCodeOf(status));

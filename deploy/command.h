@@ -38,8 +38,8 @@ CLI::Option* AddSet(CLI::App* app, std::vector<std::string>* overrides);
 // writes directly. On failure, returns a ConfigurationError (muster/status.h) with the reason.
 absl::Status WriteOutputFile(const std::string& path, std::string_view text);
 
-// Prints `muster <name>: <message>` as one line on stderr, after all earlier log lines. Returns the
-// status's exit code.
-int ReportError(const char* name, const absl::Status& status);
+// If `status` is an error, prints `muster <name>: <message>` as one line on stderr, after all
+// earlier log lines. Returns the status's exit code.
+int ReportStatus(const char* name, const absl::Status& status);
 
 }  // namespace muster

@@ -5,11 +5,13 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "common/base/logging.h"
+#include "common/process/command_line.h"
 #include "deploy/command.h"
 #include "deploy/commands/cluster_command.h"
 #include "deploy/commands/inspection/checkpoint_command.h"
@@ -88,12 +90,7 @@ int Main(int argc, char** argv) {
     fmt::print(stderr, "{}", app.help());
     return static_cast<int>(ExitCode::kConfiguration);
   }
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    // CLI11 reports --help as an error with code 0. Other errors are mistakes in the command line.
-    return app.exit(error) == 0 ? 0 : static_cast<int>(ExitCode::kConfiguration);
-  }
+  if (const std::optional<int> code = ParseCommandLine(app, argc, argv)) return *code;
   for (const auto& [subcommand, command] : registered) {
     if (subcommand->parsed()) return command->Run();
   }

@@ -7,7 +7,6 @@
 
 #include "common/base/logging.h"
 #include "common/cluster/protocol.h"
-#include "common/cluster/verdict.h"
 #include "common/rpc/host.h"
 
 namespace muster::evaluator {

@@ -11,6 +11,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "common/base/wait.h"
+#include "common/job/timeouts.h"
 #include "common/rpc/renewable_channel.h"
 #include "muster/status.h"
 #include "proto/evaluation.grpc.pb.h"
@@ -22,7 +23,7 @@ struct ChiefLinkOptions {
   std::string chief_task;     // The name of the chief's task, for messages.
   std::string chief_address;  // From the cluster spec.
   std::string cluster_digest;
-  Duration patience = std::chrono::minutes(10);
+  Duration patience = Timeouts().join;
   Duration fetch = std::chrono::minutes(30);  // Timeout for fetching one file.
   // Returns a sentence if the files in model_dir show that training is complete. Otherwise returns
   // "". While the chief's host refuses connections, the link calls this function at most once in

@@ -19,12 +19,13 @@ struct EndOfWork {
   ~EndOfWork() { heartbeat->Pause(); }
 };
 
-}  // namespace
-
+// Returns the result of Follower::Run for the end of the job.
 absl::Status StatusOfEnd(const proto::JobEnd& end) {
   const ExitCode code = ExitCodeFromInt(end.exit_code());
   return code == ExitCode::kDone ? absl::OkStatus() : StatusFor(code, end.message());
 }
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<Follower>> Follower::Make(FollowerOptions options) {
   std::unique_ptr<Follower> follower(new Follower(std::move(options)));

@@ -77,7 +77,4 @@ class Follower {
   int64_t step_ = -1;    // The step of the current checkpoint. -1: none.
 };
 
-// Returns the result of Follower::Run for the end of the job.
-absl::Status StatusOfEnd(const proto::JobEnd& end);
-
 }  // namespace muster::evaluator

@@ -1,25 +1,18 @@
 #include "evaluator/task.h"
 
 #include <ATen/Parallel.h>
-#include <fmt/format.h>
 
 #include <cstdlib>
-#include <optional>
 #include <thread>
 
 #include "common/base/logging.h"
-#include "common/base/process/restarts.h"
 #include "common/base/process/service_manager.h"
 #include "common/cluster/other_file.h"
-#include "common/cluster/verdict.h"
 #include "common/job/finished_run.h"
 #include "common/job/job.h"
 #include "common/job/job_files.h"
 #include "common/job/program_path.h"
-#include "common/process/task_identity.h"
-#include "common/process/task_process.h"
-#include "common/rpc/host.h"
-#include "common/telemetry/task_telemetry.h"
+#include "common/process/task_setup.h"
 #include "common/train/replica/devices/devices.h"
 #include "common/train/state/checkpoint_evaluator.h"
 #include "evaluator/follower.h"
@@ -49,57 +42,43 @@ class EvaluatorTask {
 
   const EvaluatorParts& parts_;
   StopSignals* const signals_;
-  ClusterConfig cluster_;
-  std::unique_ptr<Faults> faults_;  // Null: none are planned.
-  // The job of the command line. The chief's job replaces it, except for settings of this host.
-  Job own_;
-  std::unique_ptr<TaskTelemetry> telemetry_;
+  TaskSetup setup_;  // The chief's job replaces setup_.job, except for settings of this host.
   std::unique_ptr<CheckpointEvaluator> evaluator_;
 };
 
 absl::Status EvaluatorTask::ReadConfiguration(const TaskArguments& arguments) {
-  MUSTER_ASSIGN_OR_RETURN(cluster_, ClusterFromEnvironment(ProcessEnvironment()));
-  InitLogging(cluster_.local() ? "evaluator" : cluster_.Who());
-  signals_->Start();  // After InitLogging, which replaces the logger in use.
-  for (const std::string& warning : cluster_.warnings) LogWarning("{}", warning);
-  MUSTER_RETURN_IF_ERROR(CheckDescriptors(cluster_));
-  MUSTER_RETURN_IF_ERROR(CheckBinary(cluster_, TaskType::kEvaluator));
-  if (cluster_.task->index != 0)
-    return ConfigurationError(fmt::format(
-        "TF_CONFIG: task is {}, but a cluster has one evaluator: start evaluator 0 only",
-        cluster_.task->DisplayName()));
-  MUSTER_ASSIGN_OR_RETURN(own_, LoadJob(arguments.job, arguments.overrides));
-  UseFileMode(own_);
-  MUSTER_RETURN_IF_ERROR(AddProgramDigest(own_.program, &own_.digests));
-  if (own_.deterministic) ComputeDeterministically();
-  MUSTER_ASSIGN_OR_RETURN(faults_, MakeFaults(arguments, cluster_));
-  MUSTER_ASSIGN_OR_RETURN(cluster_.identity, IdentityOfTask(cluster_, own_));
-  MUSTER_ASSIGN_OR_RETURN(telemetry_, TaskTelemetry::Start(cluster_, own_, Restarts()));
+  MUSTER_RETURN_IF_ERROR(setup_.Read(arguments, TaskType::kEvaluator, signals_));
+  Job& job = setup_.job;
+  MUSTER_RETURN_IF_ERROR(AddProgramDigest(job.program, &job.digests));
+  if (job.deterministic) ComputeDeterministically();
+  MUSTER_RETURN_IF_ERROR(setup_.Start());
   // Resolves the strategy as the chief does, so that the two jobs can be compared.
-  if (const auto strategy = StrategyFor(own_, cluster_); strategy.ok()) own_.strategy = *strategy;
+  if (const auto strategy = StrategyFor(job, setup_.cluster); strategy.ok())
+    job.strategy = *strategy;
   return absl::OkStatus();
 }
 
 absl::Status EvaluatorTask::Prepare(const std::string& text) {
-  if (faults_ != nullptr) faults_->At(Phase::kStarting, 0);
+  if (setup_.faults != nullptr) setup_.faults->At(Phase::kStarting, 0);
   MUSTER_ASSIGN_OR_RETURN(const Json json, ParseJson(text, "the chief's job"));
   MUSTER_ASSIGN_OR_RETURN(Job job, JobFromJson(json));
-  job.folder = own_.folder;
+  const Job& own = setup_.job;
+  job.folder = own.folder;
   // The program is that of this task's job. The data is that of the chief's job, read on this host.
-  job.digests = own_.digests;
+  job.digests = own.digests;
   DigestFiles(&job);
   if (const std::string key = FirstDifferingFile(JobToJson(job), json); !key.empty())
-    return ConfigurationError(OtherFile(cluster_.task->ToString(), key));
+    return ConfigurationError(OtherFile(setup_.cluster.task->ToString(), key));
   // This task decides how many examples fit on this host at once.
-  if (own_.evaluate.batch_size) job.evaluate = own_.evaluate;
-  if (const std::string key = FirstDifference(JobToJson(own_), JobToJson(job)); !key.empty())
+  if (own.evaluate.batch_size) job.evaluate = own.evaluate;
+  if (const std::string key = FirstDifference(JobToJson(own), JobToJson(job)); !key.empty())
     LogInfo("the chief's job overrides this task's, which differs in {}", key);
-  job.devices = own_.devices;
-  job.tls = own_.tls;
-  job.security = own_.security;
-  if (!ProgramFile(job.program).empty() && !ProgramFile(own_.program).empty())
-    job.program = own_.program;  // The same file, whatever its path on this host.
-  const bool shared = SharesHost(cluster_.cluster);
+  job.devices = own.devices;
+  job.tls = own.tls;
+  job.security = own.security;
+  if (!ProgramFile(job.program).empty() && !ProgramFile(own.program).empty())
+    job.program = own.program;  // The same file, whatever its path on this host.
+  const bool shared = SharesHost(setup_.cluster.cluster);
   job.devices = EvaluatorDevices(job.devices, shared, std::getenv("CUDA_VISIBLE_DEVICES"));
   MUSTER_ASSIGN_OR_RETURN(auto devices, ParseDevices(job.devices));
   MUSTER_ASSIGN_OR_RETURN(ProgramFactory program, parts_.find_program(job.program));
@@ -118,8 +97,8 @@ absl::Status EvaluatorTask::Prepare(const std::string& text) {
 
 absl::StatusOr<Evaluated> EvaluatorTask::Evaluate(const checkpoint::Snapshot& snapshot,
                                                   const FollowerOptions::Hooks& hooks) {
-  if (faults_ != nullptr) faults_->At(Phase::kEvaluate, snapshot.state.step);
-  TaskMeter& meter = *telemetry_->meter();
+  if (setup_.faults != nullptr) setup_.faults->At(Phase::kEvaluate, snapshot.state.step);
+  TaskMeter& meter = *setup_.telemetry->meter();
   meter.EnterPhase(Phase::kEvaluate, snapshot.state.step);
   absl::StatusOr<CheckpointEvaluation> result =
       evaluator_->Evaluate(snapshot, {hooks.progress, hooks.cancelled});
@@ -131,14 +110,14 @@ absl::StatusOr<Evaluated> EvaluatorTask::Evaluate(const checkpoint::Snapshot& sn
 
 FollowerOptions EvaluatorTask::OptionsOfFollower() {
   FollowerOptions options;
-  options.link.task = cluster_.task->ToString();
-  options.link.chief_task = cluster_.chief()->ToString();
-  options.link.chief_address = cluster_.cluster.AddressOf(*cluster_.chief()).ToString();
-  options.link.cluster_digest = cluster_.cluster.Digest();
-  options.link.patience = own_.timeouts.join;
-  options.link.channel.identity = cluster_.identity;
-  options.link.channel.server_task = cluster_.chief()->ToString();
-  options.link.finished = [this] { return FinishedRun(own_); };
+  options.link.task = setup_.cluster.task->ToString();
+  options.link.chief_task = setup_.cluster.chief()->ToString();
+  options.link.chief_address = setup_.cluster.cluster.AddressOf(*setup_.cluster.chief()).ToString();
+  options.link.cluster_digest = setup_.cluster.cluster.Digest();
+  options.link.patience = setup_.job.timeouts.join;
+  options.link.channel.identity = setup_.cluster.identity;
+  options.link.channel.server_task = setup_.cluster.chief()->ToString();
+  options.link.finished = [this] { return FinishedRun(setup_.job); };
   // The backoff is short, to find the chief of a short job in time.
   options.link.channel.retry.max = std::chrono::milliseconds(250);
   options.files = &checkpoint::PosixFileSystem();
@@ -166,14 +145,8 @@ FollowerOptions EvaluatorTask::OptionsOfFollower() {
 }
 
 absl::Status EvaluatorTask::Run(const TaskArguments& arguments) {
-  if (const absl::Status wrong = ReadConfiguration(arguments); !wrong.ok()) {
-    Verdict verdict;
-    verdict.code = ExitCodeOf(wrong);
-    verdict.task = cluster_.local() ? "" : cluster_.task->ToString();
-    verdict.host = rpc::ThisHost().name;
-    verdict.message = Message(wrong);
-    return StatusOf(verdict, verdict.task, /*is_chief=*/false);
-  }
+  if (const absl::Status wrong = ReadConfiguration(arguments); !wrong.ok())
+    return setup_.OwnFailure(wrong, ExitCodeOf(wrong));
   MUSTER_ASSIGN_OR_RETURN(const std::unique_ptr<Follower> follower,
                           Follower::Make(OptionsOfFollower()));
   signals_->SetHandler([to = follower.get()] { to->Stop(); });

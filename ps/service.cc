@@ -305,7 +305,7 @@ grpc::Status PsServiceImpl::DoBeat(const Context& context, const proto::BeatRequ
   const PsStatus status = host->status();
   reply->set_view(status.view);
   for (const int shard : host->serving()) reply->add_serving(shard);
-  for (const int shard : host->synced(reply->mutable_trouble())) reply->add_synced(shard);
+  for (const int shard : host->synced(reply->mutable_backup_error())) reply->add_synced(shard);
   for (const auto& [shard, since] : host->waiting())
     (*reply->mutable_waiting())[shard] = Seconds(since);
   reply->set_updates(status.updates);

@@ -18,17 +18,10 @@
 #include "common/job/cuda_presence.h"
 #include "common/job/job_checks.h"
 #include "common/job/job_files.h"
-#include "common/job/job_security.h"
 #include "common/job/program_path.h"
-#include "common/membership/faulty_membership.h"
 #include "common/membership/member_options.h"
 #include "common/membership/metered_membership.h"
-#include "common/process/data_port.h"
-#include "common/process/supervisor.h"
 #include "common/process/task_identity.h"
-#include "common/process/task_process.h"
-#include "common/rpc/host.h"
-#include "common/telemetry/task_telemetry.h"
 #include "common/train/evaluation.h"
 #include "common/train/replica/devices/devices.h"
 #include "common/train/replica/integer_buffers.h"
@@ -36,7 +29,6 @@
 #include "common/train/state/snapshot.h"
 #include "common/train/state/weights.h"
 #include "common/train/trainer.h"
-#include "common/transport/listener/data_listener.h"
 #include "muster/version.h"
 #include "worker/formation.h"
 #include "worker/parameter_server/ps_worker.h"
@@ -98,7 +90,6 @@ class Task {
   absl::Status TrainAsMember();
   // Logs that gradients are not encrypted, if everything else is.
   void LogUnencrypted() const;
-  absl::StatusOr<std::unique_ptr<transport::DataListener>> Listen();
   absl::StatusOr<MemberDevices> DevicesHeld() const;
   MemberOptions OptionsOfMember(transport::DataListener* listener);
   // Ends this process if its device or host has failed. The job continues, and another process can
@@ -108,65 +99,52 @@ class Task {
   // the process's last line.
   absl::Status FailEarly(const absl::Status& failure);
 
-  bool alone() const { return cluster_.local(); }
-  bool has_servers() const { return *job_.strategy == StrategyKind::kParameterServer; }
-  bool is_chief() const { return cluster_.role() == TaskType::kChief; }
-  std::string self() const { return alone() ? "" : cluster_.task->ToString(); }
+  bool alone() const { return setup_.cluster.local(); }
+  bool has_servers() const { return *setup_.job.strategy == StrategyKind::kParameterServer; }
+  bool is_chief() const { return setup_.cluster.role() == TaskType::kChief; }
+  std::string self() const { return alone() ? "" : setup_.cluster.task->ToString(); }
   const TaskParts& parts_;
   StopSignals* const signals_;
-  ClusterConfig cluster_;
-  Job job_;
-  std::unique_ptr<Faults> faults_;  // Null if no faults are planned.
-  std::unique_ptr<membership::FaultyMember> faulty_member_;
-  std::unique_ptr<TaskTelemetry> telemetry_;
+  TaskSetup setup_;
+  std::unique_ptr<membership::FaultyMember> faulty_member_;  // Null if no faults are planned.
   std::unique_ptr<ChiefRole> chief_;
   std::vector<c10::Device> devices_;
   std::unique_ptr<Trainer> trainer_;     // For synchronous training.
   std::unique_ptr<PsWorker> ps_worker_;  // For a worker of a parameter-server job.
   std::unique_ptr<Replica> directed_;    // For the chief of a parameter-server job.
-  DirectParts direct_;
+  DirectorStart direct_;
   const std::unique_ptr<Supervisor> supervisor_ = MakeSupervisor();
   const std::shared_ptr<SpanRecorder> spans_ = std::make_shared<SpanRecorder>();
   const std::shared_ptr<std::atomic<bool>> back_ = std::make_shared<std::atomic<bool>>(false);
 };
 
 absl::Status Task::ReadConfiguration(const TaskArguments& arguments) {
-  MUSTER_ASSIGN_OR_RETURN(cluster_, ClusterFromEnvironment(ProcessEnvironment()));
-  InitLogging(alone() ? "" : cluster_.Who());
-  NameFatalSignals(alone() ? "muster" : TaskText(self()));
-  OnUncaught(nullptr, Duration::zero());
-  signals_->Start();  // Called after InitLogging, which replaces the logger that Start uses.
-  for (const std::string& warning : cluster_.warnings) LogWarning("{}", warning);
-  MUSTER_RETURN_IF_ERROR(CheckDescriptors(cluster_));
-  MUSTER_RETURN_IF_ERROR(CheckBinary(cluster_, parts_.binary));
-  MUSTER_RETURN_IF_ERROR(LoadJobOrSecurity(arguments.job, arguments.overrides, &job_));
-  UseFileMode(job_);
-  MUSTER_RETURN_IF_ERROR(AddProgramDigest(job_.program, &job_.digests));
-  MUSTER_ASSIGN_OR_RETURN(job_.strategy, StrategyFor(job_, cluster_));
-  if (job_.deterministic) ComputeDeterministically();
-  UseInterface(job_.collective.interface);
-  MUSTER_ASSIGN_OR_RETURN(faults_, MakeFaults(arguments, cluster_));
-  if (faults_ != nullptr)
-    faulty_member_ = std::make_unique<membership::FaultyMember>(faults_.get());
-  DigestFiles(&job_);
+  MUSTER_RETURN_IF_ERROR(setup_.Read(arguments, parts_.binary, signals_));
+  if (setup_.faults != nullptr)
+    faulty_member_ = std::make_unique<membership::FaultyMember>(setup_.faults.get());
+  Job& job = setup_.job;
+  MUSTER_RETURN_IF_ERROR(AddProgramDigest(job.program, &job.digests));
+  MUSTER_ASSIGN_OR_RETURN(job.strategy, StrategyFor(job, setup_.cluster));
+  if (job.deterministic) ComputeDeterministically();
+  UseInterface(job.collective.interface);
+  DigestFiles(&job);
   MUSTER_RETURN_IF_ERROR(CheckSupported());
-  MUSTER_ASSIGN_OR_RETURN(cluster_.identity, IdentityOfTask(cluster_, job_));
-  MUSTER_ASSIGN_OR_RETURN(telemetry_, TaskTelemetry::Start(cluster_, job_, Restarts()));
-  return absl::OkStatus();
+  return setup_.Start();
 }
 
 absl::Status Task::CheckSupported() const {
-  MUSTER_RETURN_IF_ERROR(muster::CheckSupported(job_));
-  if (is_chief() && job_.model_dir.empty()) {
+  MUSTER_RETURN_IF_ERROR(muster::CheckSupported(setup_.job));
+  if (is_chief() && setup_.job.model_dir.empty()) {
     LogWarning(
         "model_dir is not set: nothing is saved, and the trained weights are lost when the job "
         "ends");
   }
-  return alone() ? absl::OkStatus() : CheckMembers(job_, cluster_.world_size().value_or(0));
+  return alone() ? absl::OkStatus()
+                 : CheckMembers(setup_.job, setup_.cluster.world_size().value_or(0));
 }
 
 absl::Status Task::CheckBackend() const {
-  const std::string& backend = job_.collective.backend;
+  const std::string& backend = setup_.job.collective.backend;
   const bool cuda = !CudaIndices(devices_).empty();
   if (cuda ? backend == "auto" || backend == "nccl" : backend != "nccl") return absl::OkStatus();
   return ConfigurationError(
@@ -175,32 +153,32 @@ absl::Status Task::CheckBackend() const {
 }
 
 absl::Status Task::PrepareForServers(const StartingPoint& start) {
-  MUSTER_ASSIGN_OR_RETURN(const ProgramFactory program, parts_.find_program(job_.program));
-  if (cluster_.task->type == TaskType::kWorker) {
-    MUSTER_ASSIGN_OR_RETURN(devices_, ParseDevices(job_.devices));
+  MUSTER_ASSIGN_OR_RETURN(const ProgramFactory program, parts_.find_program(setup_.job.program));
+  if (setup_.cluster.task->type == TaskType::kWorker) {
+    MUSTER_ASSIGN_OR_RETURN(devices_, ParseDevices(setup_.job.devices));
     PsWorkerOptions options;
-    options.job = job_;
+    options.job = setup_.job;
     options.program = program;
     options.devices = devices_;
-    options.worker = cluster_.task->index;
-    options.workers = cluster_.cluster.Count(TaskType::kWorker);
-    options.servers = cluster_.cluster.Count(TaskType::kPs);
-    const std::string& host = cluster_.cluster.AddressOf(*cluster_.task).host;
+    options.worker = setup_.cluster.task->index;
+    options.workers = setup_.cluster.cluster.Count(TaskType::kWorker);
+    options.servers = setup_.cluster.cluster.Count(TaskType::kPs);
+    const std::string& host = setup_.cluster.cluster.AddressOf(*setup_.cluster.task).host;
     options.workers_on_host = static_cast<int>(
-        std::count_if(cluster_.cluster.worker.begin(), cluster_.cluster.worker.end(),
+        std::count_if(setup_.cluster.cluster.worker.begin(), setup_.cluster.cluster.worker.end(),
                       [&](const Address& address) { return address.host == host; }));
-    options.chief_address = cluster_.cluster.AddressOf(*cluster_.chief()).ToString();
-    options.channel = membership::ChannelToChief(cluster_);
-    options.meter = telemetry_->meter();
+    options.chief_address = setup_.cluster.cluster.AddressOf(*setup_.cluster.chief()).ToString();
+    options.channel = membership::ChannelToChief(setup_.cluster);
+    options.meter = setup_.telemetry->meter();
     MUSTER_ASSIGN_OR_RETURN(ps_worker_, PsWorker::Make(std::move(options)));
   }
   if (chief_ == nullptr) return absl::OkStatus();
-  MUSTER_ASSIGN_OR_RETURN(directed_, Replica::Make(job_, program, c10::Device(c10::kCPU)));
+  MUSTER_ASSIGN_OR_RETURN(directed_, Replica::Make(setup_.job, program, c10::Device(c10::kCPU)));
   if (chief_->checkpoints() != nullptr) MUSTER_RETURN_IF_ERROR(CheckSavable(*directed_));
   MUSTER_RETURN_IF_ERROR(CheckForServers(*directed_));
   if (!start.restore) {
     direct_.built_integers = IntegerBuffersOf(*directed_);
-    direct_.unloaded = LoadWeights(checkpoint::PosixFileSystem(), job_, directed_.get());
+    direct_.unloaded = LoadWeights(checkpoint::PosixFileSystem(), setup_.job, directed_.get());
     if (!direct_.unloaded.ok())
       LogWarning("{}; this ends the job unless the servers hold the state of the run",
                  Message(direct_.unloaded));
@@ -208,6 +186,8 @@ absl::Status Task::PrepareForServers(const StartingPoint& start) {
   direct_.replica = directed_.get();
   direct_.test_every = directed_->test_every();
   direct_.restore = start.restore;
+  direct_.observers = chief_->observers();
+  direct_.checkpoints = chief_->checkpoints();
   for (const auto& [split, declaration] : directed_->datasets()) {
     MUSTER_ASSIGN_OR_RETURN(const data::DatasetPtr dataset, MakeDataset(*directed_, split));
     (split == Split::kTrain        ? direct_.train_examples
@@ -219,31 +199,31 @@ absl::Status Task::PrepareForServers(const StartingPoint& start) {
 }
 
 absl::Status Task::Prepare(const StartingPoint& start) {
-  if (faults_ != nullptr) faults_->At(Phase::kStarting, 0);
+  if (setup_.faults != nullptr) setup_.faults->At(Phase::kStarting, 0);
   if (has_servers()) return PrepareForServers(start);
-  MUSTER_ASSIGN_OR_RETURN(devices_, ParseDevices(job_.devices));
+  MUSTER_ASSIGN_OR_RETURN(devices_, ParseDevices(setup_.job.devices));
   MUSTER_RETURN_IF_ERROR(CheckBackend());
-  if (*job_.strategy == StrategyKind::kOneDevice && devices_.size() > 1) {
+  if (*setup_.job.strategy == StrategyKind::kOneDevice && devices_.size() > 1) {
     return ConfigurationError(
-        fmt::format("strategy is one_device, but devices is \"{}\", which are {}", job_.devices,
-                    devices_.size()));
+        fmt::format("strategy is one_device, but devices is \"{}\", which are {}",
+                    setup_.job.devices, devices_.size()));
   }
-  MUSTER_ASSIGN_OR_RETURN(ProgramFactory program, parts_.find_program(job_.program));
-  TrainerOptions options{job_, std::move(program), devices_, {}, nullptr};
+  MUSTER_ASSIGN_OR_RETURN(ProgramFactory program, parts_.find_program(setup_.job.program));
+  TrainerOptions options{setup_.job, std::move(program), devices_, {}, nullptr};
   options.begins_run = alone() || chief_ != nullptr;
   if (chief_ != nullptr) {
     options.observers = chief_->observers();
     options.checkpoints = chief_->checkpoints();
     options.on_state_lost = [log = parts_.termination_log](const std::string& why) {
-      EndNow(why + "; this process ends, and the next one goes on from the last checkpoint", log,
+      EndNow(why + "; this process ends, and the next one continues from the last checkpoint", log,
              ExitCode::kRetryable);
     };
   }
   options.restarts = Restarts();
-  options.meter = telemetry_->meter();
+  options.meter = setup_.telemetry->meter();
   if (!alone())
     options.declared_members =
-        cluster_.world_size().value_or(1) - static_cast<int>(job_.elastic.spares);
+        setup_.cluster.world_size().value_or(1) - static_cast<int>(setup_.job.elastic.spares);
   MUSTER_ASSIGN_OR_RETURN(trainer_, Trainer::Make(std::move(options)));
   if (start.restore) return trainer_->Restore(*start.restore);
   if (chief_ == nullptr) return absl::OkStatus();
@@ -270,18 +250,7 @@ absl::StatusOr<bool> Task::Begin() {
 absl::Status Task::FailEarly(const absl::Status& failure) {
   if (alone() || chief_ != nullptr || absl::IsCancelled(failure))
     return failure;  // The chief's part makes the last line.
-  return membership::FailEarly(cluster_, job_, failure, [this] { return signals_->requested(); });
-}
-
-absl::StatusOr<std::unique_ptr<transport::DataListener>> Task::Listen() {
-  MUSTER_ASSIGN_OR_RETURN(
-      transport::ListenerOptions options,
-      DataPortOptions(job_, cluster_, [this] { return signals_->requested(); }));
-  options.wrap = [traffic = telemetry_->meter()->traffic()](auto stream) {
-    return transport::CountBytes(std::move(stream), {traffic, &traffic->tcp});
-  };
-  if (faulty_member_ != nullptr) faulty_member_->Adapt(&options);
-  return transport::DataListener::Create(options);
+  return membership::FailEarly(setup_, failure, [this] { return signals_->requested(); });
 }
 
 absl::StatusOr<MemberDevices> Task::DevicesHeld() const {
@@ -290,32 +259,36 @@ absl::StatusOr<MemberDevices> Task::DevicesHeld() const {
   // The workers of a job with servers may have different devices.
   if (has_servers() || alone()) {
     if (cuda.empty()) return held_devices;
-    if (const auto uuids = collective::CudaUuids(cuda); uuids.ok()) telemetry_->WatchGpus(*uuids);
+    if (const auto uuids = collective::CudaUuids(cuda); uuids.ok())
+      setup_.telemetry->WatchGpus(*uuids);
     return held_devices;
   }
   held_devices.kind = cuda.empty() ? "cpu" : "cuda";
   held_devices.driver = DriverVersionHere();
   if (!cuda.empty()) {
     MUSTER_ASSIGN_OR_RETURN(held_devices.uuids, collective::CudaUuids(cuda));
-    telemetry_->WatchGpus(held_devices.uuids);
+    setup_.telemetry->WatchGpus(held_devices.uuids);
     if (const char* id = std::getenv("NCCL_HOSTID"); id != nullptr) held_devices.nccl_host_id = id;
   }
   return held_devices;
 }
 
 MemberOptions Task::OptionsOfMember(transport::DataListener* listener) {
-  MemberOptions options = membership::MemberOptionsOf(cluster_, job_);
-  const bool replaceable = job_.elastic.min_workers.has_value() || job_.elastic.spares > 0;
+  MemberOptions options =
+      membership::MemberOptionsOf(setup_, supervisor_.get(), parts_.termination_log);
+  const bool replaceable =
+      setup_.job.elastic.min_workers.has_value() || setup_.job.elastic.spares > 0;
   options.may_leave = replaceable && !is_chief() && !has_servers();
   options.versions = Versions();
   options.num_replicas = has_servers() ? 1 : trainer_->num_replicas();
-  options.devices = job_.devices;
+  options.devices = setup_.job.devices;
   options.data_address = listener->address();
-  options.form = FormationOver({listener, devices_, job_.collective, job_.timeouts.collective,
-                                [this](const absl::Status& why) { return EndIfFaulty(why); },
-                                telemetry_->meter()->traffic()});
+  options.form =
+      FormationOver({listener, devices_, setup_.job.collective, setup_.job.timeouts.collective,
+                     [this](const absl::Status& why) { return EndIfFaulty(why); },
+                     setup_.telemetry->meter()->traffic()});
   options.timeouts.formation =
-      FormationTimeout(job_.timeouts.formation, !CudaIndices(devices_).empty());
+      FormationTimeout(setup_.job.timeouts.formation, !CudaIndices(devices_).empty());
   options.on_verdict = [self = self(), chief = chief_.get(), back = back_,
                         log = parts_.termination_log](const Verdict& verdict) {
     if (verdict.code != ExitCode::kDone) ScheduleExit(verdict, self, chief, back, log);
@@ -326,15 +299,7 @@ MemberOptions Task::OptionsOfMember(transport::DataListener* listener) {
     options.on_given_up = [self = self(), log = parts_.termination_log](const Verdict& verdict) {
       EndNow(FinalLine(verdict, self, /*is_chief=*/true), log, verdict.code);
     };
-  } else {
-    membership::ReportSilentChief(supervisor_.get(), &options);
   }
-  options.on_stuck = [log = parts_.termination_log](const std::string& why) {
-    EndNow(fmt::format("{}; ending this process", why), log, ExitCode::kRetryable);
-  };
-  options.stats = [meter = telemetry_->meter()](proto::TaskStats* stats) {
-    *stats = meter->Stats();
-  };
   options.spans = spans_;
   if (faulty_member_ != nullptr) faulty_member_->Adapt(&options);
   return options;
@@ -355,11 +320,11 @@ absl::Status Task::EndIfFaulty(const absl::Status& result) const {
 
 absl::Status Task::Work(Membership* membership, const PsWorkerPeers& peers) {
   const std::unique_ptr<Membership> metered =
-      membership::MakeMeteredMembership(membership, telemetry_->meter());
+      membership::MakeMeteredMembership(membership, setup_.telemetry->meter());
   membership = metered.get();
   std::unique_ptr<Membership> faulty;
-  if (faults_ != nullptr) {
-    faulty = membership::MakeFaultyMembership(membership, faults_.get());
+  if (setup_.faults != nullptr) {
+    faulty = membership::MakeFaultyMembership(membership, setup_.faults.get());
     membership = faulty.get();
   }
   if (!CudaIndices(devices_).empty()) UseNvtx();
@@ -368,8 +333,8 @@ absl::Status Task::Work(Membership* membership, const PsWorkerPeers& peers) {
 }
 
 void Task::LogUnencrypted() const {
-  if (is_chief() && !FirstRemoteHost(cluster_.cluster).empty() && cluster_.identity != nullptr &&
-      !CudaIndices(devices_).empty())
+  if (is_chief() && !FirstRemoteHost(setup_.cluster.cluster).empty() &&
+      setup_.cluster.identity != nullptr && !CudaIndices(devices_).empty())
     LogWarning(
         "NCCL's connections between GPUs of different hosts are not encrypted: keep these hosts in "
         "a network of their own (docs/security.md)");
@@ -377,12 +342,13 @@ void Task::LogUnencrypted() const {
 
 absl::Status Task::TrainAsMember() {
   LogUnencrypted();
-  absl::StatusOr<std::unique_ptr<transport::DataListener>> listener = Listen();
+  absl::StatusOr<std::unique_ptr<transport::DataListener>> listener = membership::OpenDataPort(
+      setup_, faulty_member_.get(), [this] { return signals_->requested(); });
   if (!listener.ok()) return FailEarly(listener.status());
   if (!is_chief()) {
-    MUSTER_ASSIGN_OR_RETURN(
-        const bool finished,
-        membership::FinishedWithoutChief(cluster_, job_, [this] { return signals_->requested(); }));
+    MUSTER_ASSIGN_OR_RETURN(const bool finished, membership::FinishedWithoutChief(setup_, [this] {
+                              return signals_->requested();
+                            }));
     if (finished) return absl::OkStatus();
   }
   absl::StatusOr<MemberDevices> held_devices = DevicesHeld();
@@ -434,7 +400,7 @@ absl::Status Task::Train() {
   if (!alone()) return TrainAsMember();
   MUSTER_RETURN_IF_ERROR(DevicesHeld().status());
   const std::unique_ptr<Membership> membership = MakeLocalMembership(
-      trainer_->num_replicas(), job_.timeouts.collective, CudaIndices(devices_));
+      trainer_->num_replicas(), setup_.job.timeouts.collective, CudaIndices(devices_));
   signals_->SetHandler([to = membership.get()] { to->RequestStop(); });
   const absl::Status result = Work(membership.get());
   signals_->SetHandler(nullptr);
@@ -445,9 +411,9 @@ absl::Status Task::Run(const TaskArguments& arguments) {
   const SpanThread thread(spans_, "main loop");
   absl::Status result = ReadConfiguration(arguments);
   if (result.ok() && is_chief()) {
-    auto chief =
-        parts_.start_chief({cluster_, job_, Versions(), Restarts() > 0, faults_.get(),
-                            [this] { return signals_->requested(); }, telemetry_->meter()});
+    auto chief = parts_.start_chief({setup_.cluster, setup_.job, Versions(), Restarts() > 0,
+                                     setup_.faults.get(), [this] { return signals_->requested(); },
+                                     setup_.telemetry->meter()});
     if (chief.ok()) chief_ = *std::move(chief);
     result = chief.status();
   }

@@ -66,7 +66,7 @@ Verdict CoordinatorImpl::Wait() {
 
 Verdict CoordinatorImpl::WaitForEnd() {
   absl::MutexLock lock(&mu_);
-  while (state_.job.stage != Stage::kEnding && !exiting_) state_.ended.Wait(&mu_);
+  while (state_.job.stage != JobStage::kEnding && !exiting_) state_.ended.Wait(&mu_);
   return state_.job.verdict;
 }
 
@@ -78,7 +78,7 @@ void CoordinatorImpl::End(Verdict verdict) {
 
 void CoordinatorImpl::EndFinished(const std::string& message) {
   absl::MutexLock lock(&mu_);
-  if (state_.job.stage != Stage::kEnding) {
+  if (state_.job.stage != JobStage::kEnding) {
     state_.job.tell_all = true;
     if (options_.own_member >= 0)
       state_.job.members[options_.own_member].report.acknowledged = true;
@@ -149,7 +149,7 @@ void CoordinatorImpl::OnWrittenLocked(const IdentityWriter::Result& result) {
 
 void CoordinatorImpl::RecordIdentityLocked(PausingTime now) {
   const std::string& adopting = registration_.adopting();
-  if (state_.job.stage == Stage::kEnding || (adopting.empty() && !to_form_)) return;
+  if (state_.job.stage == JobStage::kEnding || (adopting.empty() && !to_form_)) return;
   // A member that was turned away reconnects within a second. After a longer gap, the first failure
   // no longer counts.
   constexpr Duration kForgotten = std::chrono::seconds(10);

@@ -35,7 +35,7 @@ struct MemberLossReport {
   // True if the Coordinator asked the process to exit, because the process makes no progress.
   bool asked_to_exit = false;
   // True if the loss affects training, because the member was in the current generation (in
-  // Stage::kJoining: in the last generation). False, for example, for a spare.
+  // JobStage::kJoining: in the last generation). False, for example, for a spare.
   bool missed = true;
 };
 

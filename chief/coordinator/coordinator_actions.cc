@@ -68,7 +68,7 @@ void CoordinatorActions::Act(PausingTime now, const Decision& decision) {
     case Action::kForm:
       return Form(now, decision.member);
     case Action::kStart: {
-      state_.job.stage = Stage::kRunning;
+      state_.job.stage = JobStage::kRunning;
       state_.job.stage_since = now;
       state_.job.failed_formations = 0;
       proto::CoordinatorMessage message;
@@ -94,7 +94,7 @@ void CoordinatorActions::Act(PausingTime now, const Decision& decision) {
       LogWarning("{}", decision.reason);
       // If a member was lost, the failure does not mean that the links between the others are
       // broken.
-      if (state_.job.stage == Stage::kForming && decision.member < 0)
+      if (state_.job.stage == JobStage::kForming && decision.member < 0)
         ++state_.job.failed_formations;
       if (decision.expel) {
         Expel(now, decision.member, decision.verdict);
@@ -115,7 +115,7 @@ void CoordinatorActions::Act(PausingTime now, const Decision& decision) {
 }
 
 void CoordinatorActions::Form(PausingTime now, int member) {
-  const bool joining = state_.job.stage == Stage::kJoining;
+  const bool joining = state_.job.stage == JobStage::kJoining;
   const std::string roster = joining ? RosterLine(now, state_.job) : "";
   ++state_.counter;
   state_.AdmitNewest();
@@ -146,9 +146,10 @@ void CoordinatorActions::Form(PausingTime now, int member) {
   }
   const int members = formation.members_size();
   const int64_t step = formation.newest_step();
-  state_.Tell(proto::RunEvent::GENERATION, "", step,
-              fmt::format("generation {}: {} member{}, {} replica{}", state_.counter, members,
-                          members == 1 ? "" : "s", replicas, replicas == 1 ? "" : "s"));
+  state_.ReportEvent(
+      proto::RunEvent::GENERATION, "", step,
+      fmt::format("generation {}: {} member{}, {} replica{}", state_.counter, members,
+                  members == 1 ? "" : "s", replicas, replicas == 1 ? "" : "s"));
   LogInfo("{} member{}, {} replica{}: generation {} of run {}{}", members, members == 1 ? "" : "s",
           replicas, replicas == 1 ? "" : "s", state_.counter, state_.admission.run_id,
           step <= 0 ? ""
@@ -172,8 +173,8 @@ void CoordinatorActions::Drop(PausingTime now, int member, const std::string& wh
   MemberInfo& m = state_.job.members[member];
   if (state_.options.on_lost && !m.report.leaving)
     state_.options.on_lost({m.declared.task, m.process.pid, why, asked_to_exit, m.in_generation});
-  state_.Tell(proto::RunEvent::LOST, m.declared.task.ToString(), m.report.step,
-              LossText(m.declared.task.DisplayName(), m.report.leaving, why));
+  state_.ReportEvent(proto::RunEvent::LOST, m.declared.task.ToString(), m.report.step,
+                     LossText(m.declared.task.DisplayName(), m.report.leaving, why));
   MemberInfo absent = state_.policy->Absent(now, state_.job, m);
   absent.why_missing = why;
   LogHeld(now, absent);
@@ -194,12 +195,12 @@ void CoordinatorActions::Expel(PausingTime now, int member, const Verdict& why) 
     session->Send(std::move(message));
     session->Close();
   }
-  Drop(now, member, why.message, /*told=*/true);
+  Drop(now, member, why.message, /*asked_to_exit=*/true);
   state_.job.members[member].left = why.code == ExitCode::kPreempted;
 }
 
 void CoordinatorActions::Abort(PausingTime now, const std::string& why) {
-  state_.job.stage = Stage::kJoining;
+  state_.job.stage = JobStage::kJoining;
   state_.job.stage_since = now;
   next_roster_ = now + state_.options.roster_interval;
   state_.abort_reason = why;
@@ -213,8 +214,8 @@ void CoordinatorActions::Abort(PausingTime now, const std::string& why) {
 }
 
 void CoordinatorActions::End(PausingTime now, Verdict verdict, int lost) {
-  if (state_.job.stage == Stage::kEnding) return;
-  state_.job.stage = Stage::kEnding;
+  if (state_.job.stage == JobStage::kEnding) return;
+  state_.job.stage = JobStage::kEnding;
   state_.job.stage_since = now;
   state_.job.verdict = std::move(verdict);
   state_.ended.SignalAll();
@@ -231,10 +232,11 @@ void CoordinatorActions::End(PausingTime now, Verdict verdict, int lost) {
 void CoordinatorActions::TellVerdict() const {
   const Verdict& verdict = state_.job.verdict;
   const std::string why = Describe(verdict);
-  state_.Tell(proto::RunEvent::VERDICT, verdict.task, verdict.step,
-              verdict.code == ExitCode::kDone
-                  ? "the job is complete"
-                  : fmt::format("the job ends with {}: {}", static_cast<int>(verdict.code), why));
+  state_.ReportEvent(
+      proto::RunEvent::VERDICT, verdict.task, verdict.step,
+      verdict.code == ExitCode::kDone
+          ? "the job is complete"
+          : fmt::format("the job ends with {}: {}", static_cast<int>(verdict.code), why));
 }
 
 void CoordinatorActions::SendMissingMembers(PausingTime now) {

@@ -16,7 +16,7 @@ void Registration::OnHello(const std::shared_ptr<Session>& session, const proto:
                            const Differences& differences) {
   const PausingTime now = state_.clock.Now();
   const int member = FindMember(state_.job, hello.task());
-  if (state_.job.stage == Stage::kEnding && !state_.job.tell_all &&
+  if (state_.job.stage == JobStage::kEnding && !state_.job.tell_all &&
       (member < 0 || state_.job.members[member].process.incarnation != hello.incarnation())) {
     if (OfTheNextStart(member, hello, differences))
       return TellToRetry(session, hello, member, "the job before is ending");
@@ -138,8 +138,8 @@ void Registration::TakeProcess(PausingTime now, const proto::Hello& hello, int m
   MemberInfo& m = state_.job.members[member];
   MemberSlot& slot = state_.slots[member];
   if (m.process.joined) {
-    state_.Tell(proto::RunEvent::LOST, m.declared.task.ToString(), m.report.step,
-                m.declared.task.DisplayName() + " was lost: a new process took its place");
+    state_.ReportEvent(proto::RunEvent::LOST, m.declared.task.ToString(), m.report.step,
+                       m.declared.task.DisplayName() + " was lost: a new process took its place");
     if (m.admitted != 0) {
       const std::string why = "lost: a new process took its place";
       LogWarning("{} {}", m.declared.task.DisplayName(), why);
@@ -171,9 +171,9 @@ void Registration::TakeProcess(PausingTime now, const proto::Hello& hello, int m
       LogWarning("{} runs {} {}, the chief {}", m.declared.task.DisplayName(), name, theirs->second,
                  version);
   }
-  state_.Tell(proto::RunEvent::JOINED, m.declared.task.ToString(), -1,
-              fmt::format("{} joined from host {} (pid {})", m.declared.task.DisplayName(),
-                          m.process.host, m.process.pid));
+  state_.ReportEvent(proto::RunEvent::JOINED, m.declared.task.ToString(), -1,
+                     fmt::format("{} joined from host {} (pid {})", m.declared.task.DisplayName(),
+                                 m.process.host, m.process.pid));
 }
 
 void Registration::RaiseTerm(uint64_t highest_generation) {
@@ -230,10 +230,10 @@ void Registration::CatchUp(int member) {
     session.Send(message);
   }
   const MemberInfo& m = state_.job.members[member];
-  const bool current = m.in_generation && state_.job.stage != Stage::kJoining;
+  const bool current = m.in_generation && state_.job.stage != JobStage::kJoining;
   const uint64_t generation = state_.slots[member].hello.generation();
   const uint64_t own = state_.policy->GenerationOf(state_.job, m);
-  if (state_.job.stage != Stage::kEnding && generation != 0 && !(current && generation == own)) {
+  if (state_.job.stage != JobStage::kEnding && generation != 0 && !(current && generation == own)) {
     // The member was suspended or disconnected when its generation ended. It joins as a new member.
     message.mutable_abort()->set_generation(generation);
     message.mutable_abort()->set_reason(state_.abort_reason.empty()
@@ -242,17 +242,17 @@ void Registration::CatchUp(int member) {
     session.Send(message);
   }
   switch (state_.job.stage) {
-    case Stage::kJoining:
+    case JobStage::kJoining:
       return;
-    case Stage::kForming:
+    case JobStage::kForming:
       if (current) session.Send(state_.slots[member].formation);
       return;
-    case Stage::kRunning:
+    case JobStage::kRunning:
       if (!current) return;
       session.Send(state_.slots[member].formation);
       message.set_start(own);
       return session.Send(message);
-    case Stage::kEnding:
+    case JobStage::kEnding:
       *message.mutable_verdict() = VerdictToProto(state_.job.verdict);
       return session.Send(message);
   }

@@ -2,8 +2,8 @@
 // process and the coordinator). Registration gives one of three answers: it refuses the process
 // permanently, tells the process to retry, or accepts the process. If Registration accepts the
 // process, it binds the session to the member (the task in training) and sends the job's current
-// state. While the job ends, a new process receives the verdict (the outcome of the job) or is told
-// to retry.
+// state. While the job ends, a new process receives the verdict (the outcome of the job) or must
+// retry.
 #pragma once
 
 #include <memory>

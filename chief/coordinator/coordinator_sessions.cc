@@ -149,8 +149,9 @@ grpc::ServerUnaryReactor* CoordinatorImpl::ReportFailure(grpc::CallbackServerCon
     CleanText(&report);
     absl::MutexLock lock(&mu_);
     bool try_again = false;
-    reply->set_reason(state_.job.stage == Stage::kEnding ? "the job has ended already"
-                                                         : state_.TakeFailure(report, &try_again));
+    reply->set_reason(state_.job.stage == JobStage::kEnding
+                          ? "the job has ended already"
+                          : state_.TakeFailure(report, &try_again));
     reply->set_try_again(try_again);
     reply->set_accepted(reply->reason().empty());
   }
@@ -183,7 +184,7 @@ proto::StatusReply CoordinatorImpl::Describe() {
       *member = StatusOfMember(state_.job.members[i], now);
       state_.stats.AddTo(i, member);
     }
-    if (state_.job.stage == Stage::kEnding)
+    if (state_.job.stage == JobStage::kEnding)
       *reply.mutable_verdict() = VerdictToProto(state_.job.verdict);
   }
   if (options_.describe) options_.describe(&reply);

@@ -83,8 +83,8 @@ void CoordinatorState::CheckDeaths(PausingTime now) {
   }
 }
 
-void CoordinatorState::Tell(proto::RunEvent::Kind kind, const std::string& task, int64_t step,
-                            const std::string& text) const {
+void CoordinatorState::ReportEvent(proto::RunEvent::Kind kind, const std::string& task,
+                                   int64_t step, const std::string& text) const {
   if (!options.on_event) return;
   proto::RunEvent event;
   event.set_kind(kind);

@@ -30,7 +30,7 @@ struct MemberSlot {
   // The incarnation of the task's process that the coordinator dropped last. 0 if no process was
   // dropped, or if a process of the task has joined after that.
   uint64_t lost = 0;
-  // The incarnation of the last process of this task that the coordinator told to retry. Prevents
+  // The incarnation of the last process of this task that the coordinator asked to retry. Prevents
   // repeated log lines about the same process.
   uint64_t wait_logged = 0;
   // A report by the task's launcher that the process has ended and will not be restarted. When the
@@ -70,8 +70,8 @@ struct CoordinatorState {
   void CheckDeaths(PausingTime now);
 
   // Reports an event to CoordinatorOptions::on_event. `task` may be "". `step` may be -1.
-  void Tell(proto::RunEvent::Kind kind, const std::string& task, int64_t step,
-            const std::string& text) const;
+  void ReportEvent(proto::RunEvent::Kind kind, const std::string& task, int64_t step,
+                   const std::string& text) const;
   void LogFailure(const proto::FailureReport& report, std::string_view what);
   // Returns whether the member's session is connected and has had a recent heartbeat.
   bool Lives(PausingTime now, const MemberInfo& member) const {

@@ -1,7 +1,5 @@
 #include "chief/coordinator/identity_writer.h"
 
-#include <utility>
-
 namespace muster::chief {
 
 IdentityWriter::~IdentityWriter() {

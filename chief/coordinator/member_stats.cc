@@ -21,10 +21,10 @@ void MemberStats::Keep(int member, proto::TaskStats stats, int64_t step) {
   }
   const bool before = kept.pace.straggler;
   kept.pace = NextPace({}, kept.pace, kept.stats->local_step_seconds(), std::move(others));
-  if (kept.pace.straggler != before) Tell(member, step);
+  if (kept.pace.straggler != before) ReportStraggler(member, step);
 }
 
-void MemberStats::Tell(int member, int64_t step) const {
+void MemberStats::ReportStraggler(int member, int64_t step) const {
   const Kept& kept = kept_[member];
   const std::string name = tasks_[member].DisplayName();
   if (kept.pace.straggler) {

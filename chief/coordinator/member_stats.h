@@ -38,7 +38,7 @@ class MemberStats {
     std::optional<proto::TaskStats> stats;
     Pace pace;
   };
-  void Tell(int member, int64_t step) const;
+  void ReportStraggler(int member, int64_t step) const;
 
   const std::vector<TaskId> tasks_;
   const std::function<void(const TaskId& member, bool straggler)> on_straggler_;

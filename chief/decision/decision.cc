@@ -197,14 +197,14 @@ bool Ready(const MemberInfo& m) {
   return m.process.joined && m.process.connected && m.report.waiting;
 }
 
-std::string_view StageName(Stage stage) {
+std::string_view StageName(JobStage stage) {
   constexpr std::string_view kNames[] = {"joining", "forming", "running", "ending"};
   return kNames[static_cast<int>(stage)];
 }
 
 Decision MembershipPolicy::Decide(PausingTime now, const JobState& state) const {
-  return state.stage == Stage::kEnding ? DecideEnding(now, state, options_)
-                                       : DecideNext(now, state);
+  return state.stage == JobStage::kEnding ? DecideEnding(now, state, options_)
+                                          : DecideNext(now, state);
 }
 
 std::unique_ptr<MembershipPolicy> MembershipPolicy::Of(const MembershipOptions& options) {

@@ -19,29 +19,23 @@
 #include "common/base/phase.h"
 #include "common/cluster/task.h"
 #include "common/cluster/verdict.h"
+#include "common/job/timeouts.h"
 
 namespace muster::chief {
 
 // Timeouts and rules of membership. By default the loss of a member ends the generation, and the
 // next generation begins once all members are present again. In an elastic job, training can
 // continue with fewer members than the cluster spec declares.
-struct MembershipOptions {
-  // Timeout until all declared members are ready for the first generation.
-  Duration join = std::chrono::minutes(10);
-  // Timeout until all declared members are ready for a later generation.
-  Duration rejoin = std::chrono::minutes(10);
-  // A session is the gRPC stream between a member and the coordinator. A member is lost if its
-  // session breaks and does not resume within this time.
-  Duration resume = std::chrono::seconds(1);
-  // A member is lost if it has sent no heartbeat for this long.
-  Duration heartbeat = std::chrono::seconds(10);
-  // Once a member has finished training, each other member must finish training within this time.
-  // The time restarts when the other member enters a new phase. The timeout does not apply while
-  // the other member saves or evaluates.
-  Duration end = std::chrono::seconds(30);
-  // Timeout of a formation, in which the members of a new generation connect to each other. Must
-  // exceed the formation timeout that the members use.
-  Duration formation = std::chrono::seconds(25);
+//
+// A session is the gRPC stream between a member and the coordinator. Of the timeouts of the job:
+//   join, rejoin  The time until all declared members are ready for the first generation, or for a
+//                 later one.
+//   resume        A member is lost if its session breaks and does not resume within this time.
+//   end           Once a member has finished training, each other member must finish training
+//                 within this time. The time restarts when the other member enters a new phase. The
+//                 timeout does not apply while the other member saves or evaluates.
+//   formation     Must exceed the members' formation timeout: the caller adds to the default.
+struct MembershipOptions : Timeouts {
   int max_failed_formations = 3;  // The job ends after this many failed formations in a row.
   // If a collective operation fails and no member is known to be lost, the coordinator waits this
   // long for the root cause. During this wait, a member also counts as lost if it has sent no
@@ -52,8 +46,6 @@ struct MembershipOptions {
   // acknowledge it. After a failure, `failure_ack_timeout` is the timeout for these
   // acknowledgements. After a success the timeout is `end`.
   Duration failure_ack_timeout = std::chrono::seconds(2);
-  // Timeout of each phase of a member (common/base/phase.h), indexed by Phase. Zero: no timeout.
-  Duration phase[kNumPhases] = {};
   // A job is elastic if `min_members` is not 0. If a member is missing for `grace`, training
   // continues with the present members. These members must include the chief. Their number must be
   // at least `min_members` and more than half of the previous generation. The coordinator also
@@ -91,7 +83,7 @@ struct MembershipOptions {
   // Independent members, after a restart of the chief. Members that hold state of the run are
   // admitted at once. Members without state are admitted once all members are present, or when this
   // time has passed since the first admission.
-  Duration newcomers = std::chrono::seconds(4);
+  Duration stateless_wait = std::chrono::seconds(4);
 };
 
 // An error that a member reported about one generation.
@@ -199,11 +191,11 @@ struct MemberInfo {
 // kJoining: the coordinator waits until enough members are ready for a generation. kForming: the
 // members of the generation connect to each other. kRunning: they train. kEnding: the job has a
 // verdict.
-enum class Stage { kJoining, kForming, kRunning, kEnding };
-std::string_view StageName(Stage stage);
+enum class JobStage { kJoining, kForming, kRunning, kEnding };
+std::string_view StageName(JobStage stage);
 
 struct JobState {
-  Stage stage = Stage::kJoining;
+  JobStage stage = JobStage::kJoining;
   PausingTime started, stage_since;
   // The number of the newest generation. In stage kJoining this generation has ended. 0: none.
   uint64_t generation = 0;

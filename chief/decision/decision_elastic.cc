@@ -64,7 +64,7 @@ std::optional<Decision> DecideLeave(const JobState& s, const MembershipOptions& 
   const MemberInfo& m = s.members[leaver];
   --remaining;
   const std::string who = m.declared.task.DisplayName();
-  const bool missed = m.in_generation && s.stage != Stage::kJoining;
+  const bool missed = m.in_generation && s.stage != JobStage::kJoining;
   const bool enough = (o.min_members > 0 && remaining >= o.min_members && 2 * remaining > size) ||
                       remaining + SparesReady(s) >= FullSize(s, o);
   if (leaver == 0 || s.generation == 0 || (m.in_generation && !enough))

@@ -62,9 +62,9 @@ bool AsksForGenerationAgain(const MemberInfo& m) {
 bool Admissible(PausingTime now, const MemberInfo& m, bool all_ready, const JobState& s,
                 const MembershipOptions& o) {
   if (!Ready(m) || (m.in_generation && !AsksForGenerationAgain(m))) return false;
-  if (s.stage == Stage::kJoining) return all_ready || m.process.again;
+  if (s.stage == JobStage::kJoining) return all_ready || m.process.again;
   if (m.process.again || m.in_generation || all_ready || s.adopted_size == 0) return true;
-  return now - s.stage_since >= o.newcomers;
+  return now - s.stage_since >= o.stateless_wait;
 }
 
 std::optional<Decision> Admission(PausingTime now, const JobState& s, const MembershipOptions& o) {
@@ -132,8 +132,8 @@ class Independent final : public MembershipPolicy {
   NewGeneration Form(PausingTime now, uint64_t id, int member, JobState* s) const override {
     MemberInfo& m = s->members[member];
     const bool again = m.process.again || m.in_generation;
-    if (s->stage == Stage::kJoining) {
-      s->stage = Stage::kRunning;
+    if (s->stage == JobStage::kJoining) {
+      s->stage = JobStage::kRunning;
       s->stage_since = now;
     }
     m.process.generation = s->generation = id;
@@ -149,8 +149,8 @@ class Independent final : public MembershipPolicy {
     return m.process.generation;
   }
   bool IsHeldUp(const JobState& s) const override {
-    if (s.stage == Stage::kJoining) return true;
-    return s.stage == Stage::kRunning &&
+    if (s.stage == JobStage::kJoining) return true;
+    return s.stage == JobStage::kRunning &&
            std::any_of(s.members.begin(), s.members.end(), [](const MemberInfo& m) {
              return IsServer(m) && !m.in_generation && m.abandoned.empty();
            });
@@ -191,7 +191,7 @@ Decision Independent::DecideNext(PausingTime now, const JobState& s) const {
   if (auto lost = FirstLost(now, s, o, /*suspected=*/false))
     return Make(Action::kDrop, std::move(lost->why), lost->member);
   if (auto decision = PhaseDeadline(now, s, o)) return *std::move(decision);
-  const bool joining = s.stage == Stage::kJoining;
+  const bool joining = s.stage == JobStage::kJoining;
   if (joining && s.stop_requested && Fresh(s))
     return End(-1, {ExitCode::kPreempted, "", "", -1, Phase::kStarting,
                     "stopped before the first step, as asked"});

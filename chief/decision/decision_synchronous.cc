@@ -33,7 +33,7 @@ int FirstCollectiveError(const JobState& s) {
 Decision Lose(const JobState& s, int member, const std::string& why) {
   const MemberInfo& m = s.members[member];
   // No generation depends on this member, and it may rejoin.
-  if (s.generation == 0 || s.stage == Stage::kJoining || !m.in_generation)
+  if (s.generation == 0 || s.stage == JobStage::kJoining || !m.in_generation)
     return Make(Action::kDrop, why, member);
   Verdict verdict = About(m, ExitCode::kRetryable, why);
   verdict.step = NewestStep(s, m);
@@ -56,7 +56,7 @@ Decision GiveUp(const JobState& s, int member, Verdict verdict) {
 }
 
 std::optional<Decision> Lost(PausingTime now, const JobState& s, const MembershipOptions& o) {
-  const bool suspected = s.stage == Stage::kRunning && FirstCollectiveError(s) >= 0;
+  const bool suspected = s.stage == JobStage::kRunning && FirstCollectiveError(s) >= 0;
   std::optional<MemberLoss> lost = FirstLost(now, s, o, suspected);
   if (!lost) return std::nullopt;
   // After a broken connection, the others have not waited long enough to report positions.
@@ -91,8 +91,8 @@ std::optional<Decision> PhaseDeadline(PausingTime now, const JobState& s,
     if (limit == Duration::zero()) continue;
     // After the end of a generation the timeout starts again, to let the member return.
     const Duration age =
-        now - (s.stage == Stage::kJoining ? std::max(m.report.phase_since, s.stage_since)
-                                          : m.report.phase_since);
+        now - (s.stage == JobStage::kJoining ? std::max(m.report.phase_since, s.stage_since)
+                                             : m.report.phase_since);
     if (age < limit) continue;
     const int culprit = m.report.phase == Phase::kReduce ? BlockingMember(s, i) : -1;
     if (culprit < 0) {
@@ -234,7 +234,7 @@ class Synchronous final : public MembershipPolicy {
     NewGeneration formed{.id = id, .members = NextMembers(now, *s, options_)};
     formed.newest = NewestMember(*s, formed.members);
     s->generation = id;
-    s->stage = Stage::kForming;
+    s->stage = JobStage::kForming;
     s->stage_since = now;
     for (MemberInfo& m : s->members) m.in_generation = false;
     for (const int i : formed.members) {
@@ -252,7 +252,7 @@ class Synchronous final : public MembershipPolicy {
   uint64_t GenerationOf(const JobState& s, const MemberInfo&) const override {
     return s.generation;
   }
-  bool IsHeldUp(const JobState& s) const override { return s.stage == Stage::kJoining; }
+  bool IsHeldUp(const JobState& s) const override { return s.stage == JobStage::kJoining; }
 
   MemberInfo Absent(PausingTime now, const JobState& s, const MemberInfo& lost) const override {
     return chief::Absent(now, s, lost, options_);
@@ -260,13 +260,13 @@ class Synchronous final : public MembershipPolicy {
   // The others must not wait for the process that was replaced.
   std::string Replace(int member, JobState* s) const override {
     const MemberInfo& m = s->members[member];
-    if (!m.in_generation || s->stage == Stage::kJoining) return "";
+    if (!m.in_generation || s->stage == JobStage::kJoining) return "";
     return m.declared.task.DisplayName() + " was lost: a new process took its place";
   }
   // The member gave up its session and its communicators before the chief noticed.
   std::string Return(const ReturningProcess& process, int member, JobState* s) const override {
     const MemberInfo& m = s->members[member];
-    const bool together = s->stage == Stage::kForming || s->stage == Stage::kRunning;
+    const bool together = s->stage == JobStage::kForming || s->stage == JobStage::kRunning;
     if (!together || !m.in_generation || process.generation != 0 ||
         process.highest_generation != s->generation)
       return "";
@@ -292,8 +292,8 @@ class Synchronous final : public MembershipPolicy {
     if (auto decision = Lost(now, s, o)) return *std::move(decision);
     if (auto decision = PhaseDeadline(now, s, o)) return *std::move(decision);
     if (auto decision = DecideLeave(s, o)) return *std::move(decision);
-    if (s.stage == Stage::kJoining) return DecideJoining(now, s, o);
-    if (s.stage == Stage::kForming) return DecideForming(now, s, o);
+    if (s.stage == JobStage::kJoining) return DecideJoining(now, s, o);
+    if (s.stage == JobStage::kForming) return DecideForming(now, s, o);
     if (auto decision = CollectiveError(now, s, o)) return *std::move(decision);
     if (auto decision = DecideNewMember(now, s, o)) return *std::move(decision);
     return DecideFinished(now, s, o);

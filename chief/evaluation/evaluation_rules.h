@@ -10,16 +10,14 @@
 #include <string>
 
 #include "common/base/pausing_clock.h"
+#include "common/job/timeouts.h"
 
 namespace muster::chief {
 
-struct EvaluationRules {
-  // The evaluator is lost if it sends nothing for this long.
-  Duration heartbeat = std::chrono::seconds(10);
-  // The evaluator is lost if its connection breaks and it does not call again within this time.
-  Duration resume = std::chrono::seconds(1);
-  // The completed job waits at most this long for the evaluation of its last checkpoint.
-  Duration evaluate = std::chrono::minutes(10);
+// The evaluator is lost if it sends nothing for the time `heartbeat`, or if its connection breaks
+// and it does not call again within the time `resume`. The completed job waits at most for the time
+// `evaluate` for the evaluation of its last checkpoint.
+struct EvaluationRules : Timeouts {
   // If the evaluator sends nothing for this long, another process may replace it. If the
   // evaluator's connection is broken, another process may replace it at once.
   Duration suspect = std::chrono::milliseconds(2500);

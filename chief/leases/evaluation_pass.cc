@@ -52,7 +52,7 @@ std::string EvaluationPass::Offer(const proto::NextRequest& request, proto::Leas
   if (chosen < 0) return "the last parts of a pass are out";
   if (held >= kMaxHeld) return "two parts are enough";
   Part& part = parts_[chosen];
-  const bool first = told_to_pull_.insert(worker).second;
+  const bool first = pull_requested_.insert(worker).second;
   offer->set_pull(part.holder == worker || first);
   part.holder = worker;
   offer->set_id(first_id_ + chosen);

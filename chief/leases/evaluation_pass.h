@@ -58,7 +58,7 @@ class EvaluationPass {
   void Lose(int worker);
   // Makes the worker pull all parameters with its next part. Each worker also does this with its
   // first part.
-  void PullAgain(int worker) { told_to_pull_.erase(worker); }
+  void PullAgain(int worker) { pull_requested_.erase(worker); }
   // Adds to `workers` the workers that hold unfinished parts. Returns true if there are unfinished
   // parts that no worker holds.
   bool AddOutstanding(std::set<int>* workers) const;
@@ -77,7 +77,7 @@ class EvaluationPass {
   const Options options_;
   const int64_t first_id_;
   std::vector<Part> parts_;
-  std::set<int> told_to_pull_;  // Workers that were told to pull all parameters.
+  std::set<int> pull_requested_;  // Workers that were asked to pull all parameters.
   int64_t done_ = 0;
   std::vector<double> sums_;
   std::optional<double> loss_weights_;

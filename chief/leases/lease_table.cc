@@ -157,8 +157,13 @@ int64_t LeaseTable::completed_epoch() const {
 }
 
 LeaseTable::Record LeaseTable::ToRecord() const {
-  Record record{epoch_,   offset_, completed_, examples_, repeated_, repeated_examples_,
-                next_id_, {}};
+  Record record{.epoch = epoch_,
+                .offset = offset_,
+                .completed = completed_,
+                .examples = examples_,
+                .repeated = repeated_,
+                .repeated_examples = repeated_examples_,
+                .next_id = next_id_};
   for (const auto& [id, held] : held_) record.open.push_back(held.second);
   record.open.insert(record.open.end(), returned_.begin(), returned_.end());
   std::sort(record.open.begin(), record.open.end(),

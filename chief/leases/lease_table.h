@@ -108,10 +108,8 @@ class LeaseTable {
   // Returns the number of completed leases. This number is the step of the job.
   int64_t completed() const { return completed_; }
   int64_t examples() const { return examples_; }  // The number of examples of completed leases.
-  int64_t repeated() const { return repeated_; }  // How many returned leases were given out again.
-  // Returns the number of examples of the leases that `repeated` counts.
+  // Returns the number of examples of the returned leases that were given out again.
   int64_t repeated_examples() const { return repeated_examples_; }
-  int64_t epoch() const { return epoch_; }  // The epoch of the next new lease.
   // Returns each held lease and its worker, keyed by lease id.
   const std::map<int64_t, std::pair<int, Lease>>& held() const { return held_; }
   std::vector<Lease> held_by(int worker) const;  // Ordered by id.
@@ -132,7 +130,8 @@ class LeaseTable {
   int64_t completed_epoch() const;
 
   // The content of a table, for the chief's record (chief_record.h). A table that is made from a
-  // Record gives out the leases in `open` first.
+  // Record gives out the leases in `open` first. `repeated` is the number of returned leases that
+  // were given out again.
   struct Record {
     int64_t epoch = 0, offset = 0;  // The epoch and the first example of the next new lease.
     int64_t completed = 0, examples = 0, repeated = 0, repeated_examples = 0, next_id = 1;

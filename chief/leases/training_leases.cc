@@ -28,7 +28,7 @@ TrainingLeases::TrainingLeases(const Options& options, const checkpoint::Trainin
 // ---- Workers
 
 void TrainingLeases::Join(int worker) {
-  told_to_pull_.erase(worker);
+  pull_requested_.erase(worker);
   clocks_.Join(worker);
 }
 
@@ -87,7 +87,7 @@ void TrainingLeases::Fill(int worker, const Lease& lease, proto::Lease* offer) {
   // leases would be wrong, because workers get leases ahead of time. The step determines the
   // learning rate and the seed.
   offer->set_steps(leases_.StepOf(lease) - 1);
-  offer->set_pull(told_to_pull_.insert(worker).second);
+  offer->set_pull(pull_requested_.insert(worker).second);
   const int64_t every = options_.summary_every_steps;
   offer->set_summary(every > 0 && leases_.StepOf(lease) % every == 0);
   proto::Lease::Training& training = *offer->mutable_training();
@@ -111,7 +111,7 @@ bool TrainingLeases::Offer(const proto::NextRequest& request, proto::NextReply* 
   for (const Lease& lease : held) {
     if (HoldsId(request, lease.id)) continue;
     // The worker did not receive the answer with these leases, or the request to pull.
-    if (!reply->has_lease()) told_to_pull_.erase(worker);
+    if (!reply->has_lease()) pull_requested_.erase(worker);
     Fill(worker, lease, reply->has_lease() ? reply->add_more() : reply->mutable_lease());
   }
   if (reply->has_lease()) return true;

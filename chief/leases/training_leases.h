@@ -59,7 +59,7 @@ class TrainingLeases {
   // Returns whether there are open leases that no worker holds.
   bool has_returned() const { return !leases_.returned().empty(); }
   // Makes every worker pull all parameters with its next lease.
-  void PullAll() { told_to_pull_.clear(); }
+  void PullAll() { pull_requested_.clear(); }
 
   // ---- Calls of workers
   //
@@ -120,7 +120,7 @@ class TrainingLeases {
   ClockTable clocks_;
   ShardLedger ledger_;
   StepAccounts steps_;
-  std::set<int> told_to_pull_;  // Workers that were told to pull all parameters.
+  std::set<int> pull_requested_;  // Workers that were asked to pull all parameters.
   std::deque<CompletedStep> completed_;
   std::map<std::string, double> rates_;  // Learning rates of the next leases, keyed by optimizer.
   int64_t torn_pushes_ = 0;

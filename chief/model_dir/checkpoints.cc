@@ -180,7 +180,7 @@ void Shared::FailedLocked(const absl::Status& status, bool must) {
   record.last_error = std::string(Message(status));
   // Other code logs that this chief was superseded, and that a required save has failed.
   if (!failing && !must && !absl::IsAborted(status))
-    LogWarning("{}; training goes on, and the next save that is due is tried", Message(status));
+    LogWarning("{}; training continues, and the next save that is due is tried", Message(status));
   failing = true;
 }
 
@@ -280,13 +280,13 @@ class CheckpointsImpl final : public Checkpoints {
   std::optional<Candidate> candidate_;  // The newest candidate, if its step has no checkpoint.
   // The candidate of the last step passed to Wanted, which Save saves.
   std::optional<Candidate> wanted_;
-  std::optional<MonotonicTime> told_dropped_;
+  std::optional<MonotonicTime> drop_logged_;
   int64_t dropped_step_ = -1;  // The last skipped step.
   int64_t dropped_since_ = 0;
 
   mutable absl::Mutex mu_;
   bool evaluated_ ABSL_GUARDED_BY(mu_) = false;
-  bool told_missing_ ABSL_GUARDED_BY(mu_) = false;
+  bool missing_logged_ ABSL_GUARDED_BY(mu_) = false;
 };
 
 CheckpointsImpl::~CheckpointsImpl() {
@@ -326,14 +326,14 @@ absl::Status CheckpointsImpl::NotInTime() const {
 void CheckpointsImpl::LogDropped(int64_t step, bool writing) {
   ++dropped_since_;
   const MonotonicTime now = Clock::now();
-  if (told_dropped_ && now - *told_dropped_ < kDropLineInterval) return;
+  if (drop_logged_ && now - *drop_logged_ < kDropLineInterval) return;
   LogWarning("step {} is not saved: {}{}", step,
              writing ? "the previous checkpoint is still being written"
                      : "the previous state is still being read from the servers",
              dropped_since_ > 1
                  ? fmt::format(" ({} saves are left out so far for this reason)", dropped_since_)
                  : "; every save that is due meanwhile is left out");
-  told_dropped_ = now;
+  drop_logged_ = now;
 }
 
 bool CheckpointsImpl::Wanted(const SaveMoment& moment) {
@@ -397,8 +397,8 @@ const double* CheckpointsImpl::Monitored(const std::map<std::string, double>& me
   const auto metric = metrics.find(name);
   if (metric != metrics.end()) return &metric->second;
   absl::MutexLock lock(&mu_);
-  if (told_missing_) return nullptr;
-  told_missing_ = true;
+  if (missing_logged_) return nullptr;
+  missing_logged_ = true;
   std::string known;
   for (const auto& [have, value] : metrics) known += (known.empty() ? "" : ", ") + have;
   LogWarning("no checkpoint is marked as the best: checkpoint.best is {}, and {} gives {}", name,

@@ -16,7 +16,7 @@
 #include "chief/model_dir/result.h"
 #include "common/checkpoint/store.h"
 #include "common/job/job.h"
-#include "common/train/membership.h"
+#include "common/train/observer.h"
 #include "common/train/state/checkpointing.h"
 
 namespace muster::chief {

@@ -10,7 +10,6 @@
 #include <filesystem>
 #include <optional>
 #include <string_view>
-#include <utility>
 
 #include "common/base/files/created_files.h"
 

@@ -449,7 +449,7 @@ void Publisher::LogOnceLocked(const absl::Status& status) {
   if (status.ok() || summaries_fail_) return;
   // The owner reports that this chief was superseded.
   if (!absl::IsAborted(status))
-    LogWarning("{}; training goes on, and the event files are tried again", Message(status));
+    LogWarning("{}; training continues, and the event files are tried again", Message(status));
   summaries_fail_ = true;
 }
 

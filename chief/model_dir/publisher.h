@@ -20,7 +20,7 @@
 #include "common/base/clock.h"
 #include "common/telemetry/progress.h"
 #include "common/train/graph_observer.h"
-#include "common/train/membership.h"
+#include "common/train/observer.h"
 
 namespace muster::chief {
 

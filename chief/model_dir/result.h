@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "common/telemetry/input_wait.h"
-#include "common/train/membership.h"
+#include "common/train/observer.h"
 #include "muster/json.h"
 #include "muster/status.h"
 

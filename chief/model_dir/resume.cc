@@ -15,7 +15,7 @@
 namespace muster::chief {
 namespace {
 
-using checkpoint::TrainingState;
+using checkpoint::SavedState;
 
 // Returns the value of a dotted key as text, "nothing" if there is none.
 std::string ValueOf(const Json& job, const std::string& key) {
@@ -32,7 +32,7 @@ std::string ValueOf(const Json& job, const std::string& key) {
 
 // Returns the first key in which the job differs from the job of the state. The batch size may be
 // stated in another way, and the program file may be in another folder.
-std::string DifferingKey(const Job& job, const TrainingState& state) {
+std::string DifferingKey(const Job& job, const SavedState& state) {
   Json before = state.job, now = JobToJson(job);
   for (Json* json : {&before, &now}) {
     if (json->contains("program")) (*json)["program"] = PortableProgram(json->at("program"));
@@ -46,7 +46,7 @@ std::string DifferingKey(const Job& job, const TrainingState& state) {
   return checkpoint::FirstFixedDifference(before, now);
 }
 
-absl::Status CheckSame(const Job& job, const TrainingState& state, const std::string& where) {
+absl::Status CheckSame(const Job& job, const SavedState& state, const std::string& where) {
   const Json now = JobToJson(job);
   const std::string key = DifferingKey(job, state);
   std::optional<data::TrainingDifference> other;
@@ -57,12 +57,12 @@ absl::Status CheckSame(const Job& job, const TrainingState& state, const std::st
   }
   if (!other) return absl::OkStatus();
   return ConfigurationError(fmt::format(
-      "{} was trained with another {}: {} there, {} here; it can only go on with the same: put the "
-      "old value back, or start anew with another model_dir or restore: never",
+      "{} was trained with another {}: {} there, {} here; training continues only with the same "
+      "value: set the old value again, or start a new run with another model_dir or restore: never",
       where, other->key, other->before, other->now));
 }
 
-std::string Position(const TrainingState& state) {
+std::string Position(const SavedState& state) {
   if (state.offset == 0 && state.epoch > 0)
     return fmt::format("step {} (the end of epoch {})", state.step, state.epoch);
   return fmt::format("step {} (epoch {}, {} examples into it)", state.step, state.epoch + 1,
@@ -70,14 +70,14 @@ std::string Position(const TrainingState& state) {
 }
 
 // Returns whether the job trains further than it did when the state was saved.
-bool WasExtended(const Job& job, const TrainingState& state) {
+bool WasExtended(const Job& job, const SavedState& state) {
   const absl::StatusOr<Job> before = JobFromJson(state.job);
   return before.ok() && TrainsFurther(job, *before);
 }
 
 // Returns whether this run was completed. The progress of the run is that of the checkpoint, or of
 // result.json if the checkpoint is older.
-bool Finished(const Job& job, const Json& result, const TrainingState* state) {
+bool Finished(const Job& job, const Json& result, const SavedState* state) {
   const int64_t steps = result.value("steps", int64_t{0});
   if (state != nullptr && state->step >= steps) {
     // The program ended training before the job's own end.
@@ -103,31 +103,33 @@ bool Completed(const ModelDirContent& content) {
 }
 
 StartDecision Fresh(const Job& job, bool completed, bool same_run) {
-  if (job.model_dir.empty()) return {StartKind::kFresh, false, false, "nothing to go on from"};
+  if (job.model_dir.empty()) return {StartKind::kFresh, false, false, "nothing to continue from"};
   if (!completed)
     return {StartKind::kFresh, false, false,
-            fmt::format("model_dir '{}' holds no checkpoint: training starts anew{}", job.model_dir,
+            fmt::format("model_dir '{}' holds no checkpoint: training starts from the beginning{}",
+                        job.model_dir,
                         same_run ? ", unless a member still holds this run's state" : "")};
   return {StartKind::kFresh, false, false,
-          fmt::format("model_dir '{}' holds the result of a finished run, but no checkpoint to go "
-                      "on from: training starts anew",
+          fmt::format("model_dir '{}' holds the result of a finished run, but no checkpoint to "
+                      "continue from: training starts from the beginning",
                       job.model_dir)};
 }
 
-}  // namespace
-
+// Returns whether the job's `restore` is the path of a checkpoint.
 bool RestoresPath(const Job& job) { return job.restore != "auto" && job.restore != "never"; }
+
+}  // namespace
 
 absl::StatusOr<StartDecision> DecideStart(const Job& job, const ModelDirContent& content) {
   const bool completed = Completed(content);
-  const TrainingState* own = content.own.ok() && *content.own ? &**content.own : nullptr;
+  const SavedState* own = content.own.ok() && *content.own ? &**content.own : nullptr;
   const std::string model_dir = fmt::format("model_dir '{}'", job.model_dir);
   if (own != nullptr) MUSTER_RETURN_IF_ERROR(CheckSame(job, *own, model_dir));
   if (completed && Finished(job, *content.result, own)) {
     return StartDecision{
         StartKind::kFinished, true, true,
         fmt::format("the job in {} was trained to its end before: step {}, {} epoch{}; more epochs "
-                    "or max_steps go on from there",
+                    "or max_steps continue from there",
                     model_dir, content.result->at("steps").get<int64_t>(),
                     content.result->at("epochs").get<int64_t>(),
                     content.result->at("epochs") == 1 ? "" : "s")};
@@ -149,7 +151,7 @@ absl::StatusOr<StartDecision> DecideStart(const Job& job, const ModelDirContent&
     return ConfigurationError(
         fmt::format("restore is '{}', where there is no checkpoint", job.restore));
   }
-  const TrainingState& state = **content.elsewhere;
+  const SavedState& state = **content.elsewhere;
   MUSTER_RETURN_IF_ERROR(CheckSame(job, state, fmt::format("restore '{}'", job.restore)));
   return StartDecision{StartKind::kCopy, false, false,
                        fmt::format("beginning after {} of run {}, from {}", Position(state),
@@ -217,10 +219,10 @@ absl::StatusOr<std::optional<Snapshot>> ReadSnapshot(FileSystem& files, const Jo
   return snapshot;
 }
 
-absl::StatusOr<std::optional<TrainingState>> StateOf(
+absl::StatusOr<std::optional<SavedState>> StateOf(
     const absl::StatusOr<std::optional<Snapshot>>& snapshot) {
   if (!snapshot.ok()) return snapshot.status();
-  if (!*snapshot) return std::optional<TrainingState>();
+  if (!*snapshot) return std::optional<SavedState>();
   return (*snapshot)->state;
 }
 
@@ -242,7 +244,7 @@ absl::Status CheckBegunSynchronously(FileSystem& files, const Job& job) {
   return CheckMaxStaleness(job);
 }
 
-void SetDue(const Job& job, const StartDecision& decision, TrainingState* state) {
+void SetDue(const Job& job, const StartDecision& decision, SavedState* state) {
   state->extras.finished = state->extras.finished && !WasExtended(job, *state);
   const bool ended = TrainedToItsEnd(job, state->step, state->epoch);
   if (decision.passes_done) state->validation_due = false;

@@ -22,12 +22,12 @@ struct ModelDirContent {
   std::optional<Json> result;  // The content of result.json, nullopt if there is none.
   // The newest complete checkpoint in model_dir, nullopt if model_dir has no checkpoint. An error
   // if model_dir has checkpoints but none of them can be read.
-  absl::StatusOr<std::optional<checkpoint::TrainingState>> own =
-      std::optional<checkpoint::TrainingState>();
+  absl::StatusOr<std::optional<checkpoint::SavedState>> own =
+      std::optional<checkpoint::SavedState>();
   // The newest complete checkpoint at the path in the job's `restore`. Read only if `own` is
   // nullopt.
-  absl::StatusOr<std::optional<checkpoint::TrainingState>> elsewhere =
-      std::optional<checkpoint::TrainingState>();
+  absl::StatusOr<std::optional<checkpoint::SavedState>> elsewhere =
+      std::optional<checkpoint::SavedState>();
 };
 
 enum class StartKind {
@@ -58,10 +58,7 @@ absl::StatusOr<StartDecision> DecideStart(const Job& job, const ModelDirContent&
 // that the step of `state` is now the last step of the job. Otherwise these fields stay the
 // same. Also sets state->extras.finished to false if `job` trains further than the job of
 // `state`.
-void SetDue(const Job& job, const StartDecision& decision, checkpoint::TrainingState* state);
-
-// Returns whether the job's `restore` is the path of a checkpoint.
-bool RestoresPath(const Job& job);
+void SetDue(const Job& job, const StartDecision& decision, checkpoint::SavedState* state);
 
 struct PreparedStart {
   StartDecision decision;

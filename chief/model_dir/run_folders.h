@@ -13,7 +13,7 @@
 #include <string>
 
 #include "common/summary/event_writer.h"
-#include "common/train/membership.h"
+#include "common/train/observer.h"
 #include "muster/status.h"
 
 namespace muster::chief {

@@ -4,8 +4,6 @@
 
 #include <algorithm>
 
-#include "common/rpc/server/server.h"
-
 namespace muster::chief {
 namespace {
 

@@ -7,7 +7,6 @@
 #include "common/base/logging.h"
 #include "common/train/callbacks/callbacks.h"
 #include "common/train/callbacks/kept_weights.h"
-#include "common/train/evaluation.h"
 #include "common/train/loop/loop.h"
 #include "common/train/predictor.h"
 #include "common/train/replica/replica.h"

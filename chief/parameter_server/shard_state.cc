@@ -326,32 +326,15 @@ absl::Status ReplicaState::Decode(const Layout& layout, const proto::ChunkConten
 }
 
 absl::StatusOr<checkpoint::Snapshot> ReplicaState::Take(const checkpoint::TrainingState& state) {
-  LoopState loop = InitialLoopState(job_, *replica_);  // Sets the loss scaler's state.
-  loop.steps = state.step;
-  loop.position = {state.epoch, state.offset};
-  loop.examples = state.examples;
-  loop.epoch_loss_sum = state.epoch_loss_sum;
-  loop.epoch_examples = state.epoch_examples;
-  loop.epoch_metric_sums = state.epoch_metric_sums;
-  loop.validation_due = state.validation_due;
-  loop.test_due = state.test_due;
-  loop.global_batch_size = state.global_batch_size;
-  loop.extras = state.extras;
-  return SnapshotTaker::View(*replica_, loop);
+  checkpoint::TrainingState taken = state;
+  taken.loss_scaler = InitialLoopState(job_, *replica_).loss_scaler;
+  return SnapshotTaker::View(*replica_, taken);
 }
 
 void ReplicaState::Describe(StartReport* report) const {
   report->program =
       job_.program.is_string() ? job_.program.get<std::string>() : job_.program.dump();
-  for (const NamedModel& model : replica_->models()) {
-    for (const auto& [name, parameter] : model.parameters) {
-      report->parameters.push_back(
-          {model.name, name, parameter.sizes().vec(), parameter.requires_grad()});
-    }
-    const ParameterCount count = CountParameters(model);
-    report->parameter_counts.emplace_back(model.name, count.trained + count.frozen);
-  }
-  report->groups = DescribeGroups(*replica_);
+  DescribeModels(*replica_, report);
 }
 
 }  // namespace

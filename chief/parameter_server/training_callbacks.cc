@@ -8,10 +8,6 @@
 
 namespace muster::chief {
 
-int64_t LastEpoch(const checkpoint::TrainingState& at) {
-  return std::max<int64_t>(0, at.epoch - (at.offset == 0 ? 1 : 0));
-}
-
 bool TrainingCallbacks::IsFinished(const checkpoint::TrainingState& at) const {
   return TrainedToItsEnd(job_, at.step, at.epoch);
 }
@@ -23,14 +19,14 @@ void TrainingCallbacks::TakeOver(const checkpoint::TrainingState& at,
   if (!state_.has_callbacks()) return;
   record_ = std::move(record);
   const bool all_done = IsFinished(at) || stopped;
-  checkpoint::TakeOver({at.step, LastEpoch(at), at.step > 0 && (at.offset == 0 || all_done),
+  checkpoint::TakeOver({at.step, at.last_epoch(), at.step > 0 && (at.offset == 0 || all_done),
                         all_done, due.first, due.second},
                        &record_);
 }
 
 bool TrainingCallbacks::EpochEnded(const checkpoint::TrainingState& at) const {
   return record_ && at.step > 0 && (at.offset == 0 || IsFinished(at)) &&
-         record_->epochs_ended <= LastEpoch(at);
+         record_->epochs_ended <= at.last_epoch();
 }
 
 bool TrainingCallbacks::BeginWithWeights(int64_t steps) const {
@@ -125,7 +121,7 @@ std::map<std::string, double> TrainingCallbacks::EpochMetrics(
 }
 
 absl::Status TrainingCallbacks::EndEpoch(const checkpoint::TrainingState& at) {
-  const int64_t last = LastEpoch(at);
+  const int64_t last = at.last_epoch();
   MUSTER_RETURN_IF_ERROR(
       state_.Fire(Hook::kEpochEnd, {at.step, last, Split::kTrain, last_loss_, EpochMetrics(at)}));
   MUSTER_RETURN_IF_ERROR(Decide());
@@ -138,7 +134,7 @@ absl::Status TrainingCallbacks::EndEpoch(const checkpoint::TrainingState& at) {
 
 absl::Status TrainingCallbacks::EndTraining(const checkpoint::TrainingState& at) {
   MUSTER_RETURN_IF_ERROR(
-      state_.Fire(Hook::kTrainEnd, {at.step, LastEpoch(at), Split::kTrain, last_loss_, {}}));
+      state_.Fire(Hook::kTrainEnd, {at.step, at.last_epoch(), Split::kTrain, last_loss_, {}}));
   MUSTER_RETURN_IF_ERROR(Decide());
   record_->ended = true;
   if (record_->weights_of > 0) LogInfo("restored the weights after step {}", record_->weights_of);

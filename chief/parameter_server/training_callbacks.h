@@ -17,9 +17,6 @@
 
 namespace muster::chief {
 
-// Returns the epoch (from 0) of the newest completed step. Returns 0 if no step is complete.
-int64_t LastEpoch(const checkpoint::TrainingState& at);
-
 class TrainingCallbacks {
  public:
   // All arguments must outlive this object.

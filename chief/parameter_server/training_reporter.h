@@ -1,5 +1,5 @@
 // TrainingReporter reports the progress of a parameter-server job to the Observers
-// (common/train/membership.h): the start, steps, epochs, embedding tables, and the images,
+// (common/train/observer.h): the start, steps, epochs, embedding tables, and the images,
 // histograms and scalars of programs. It reports steps in the order of completion. Used by one
 // thread at a time.
 #pragma once

@@ -41,9 +41,9 @@ bool ShardServers::Created(int task, proto::CreateReply reply) {
 
 ShardServers::Change ShardServers::HandleBeat(int task, const proto::BeatReply& reply) {
   Server& server = servers_[task];
-  if (reply.trouble() != server.last_error && !reply.trouble().empty())
-    LogWarning("ps {}: {}", task, reply.trouble());
-  server.last_error = reply.trouble();
+  if (reply.backup_error() != server.last_error && !reply.backup_error().empty())
+    LogWarning("ps {}: {}", task, reply.backup_error());
+  server.last_error = reply.backup_error();
   server.tables.clear();
   for (const proto::TableCounts& counts : reply.tables())
     server.tables[counts.variable()] = {counts.rows(), counts.bytes(),     counts.lookups(),

@@ -70,7 +70,7 @@ class ShardServers {
   void Ended(int task, uint64_t incarnation) { assignment_.Ended(task, incarnation); }
   // Called when the task has answered a call of kind kCreate.
   bool Created(int task, proto::CreateReply reply);
-  // The objects that the caller must make anew after HandleBeat: none, the record, or the view and
+  // The objects that the caller must replace after HandleBeat: none, the record, or the view and
   // the record.
   using Change = ShardAssignment::Change;
   // Called when the task has answered a call of kind kBeat.

@@ -16,7 +16,7 @@
 #include "common/base/clock.h"
 #include "common/cluster/task.h"
 #include "common/telemetry/progress.h"
-#include "common/train/membership.h"
+#include "common/train/observer.h"
 #include "proto/coordinator.pb.h"
 
 namespace muster::chief {

@@ -27,8 +27,9 @@ uint64_t FirstId() {
          1000;
 }
 
-}  // namespace
-
+// Returns the value of the HTTP header Content-Security-Policy for the HTML text `page`. The policy
+// permits only the script and the style in `page` (by their hashes), images in data URLs, and
+// connections to the server of the page.
 std::string PolicyOf(const std::string& page) {
   return fmt::format(
       "default-src 'none'; script-src {}; style-src {}; connect-src 'self'; "
@@ -36,6 +37,8 @@ std::string PolicyOf(const std::string& page) {
       web::SourceOfText(TextBetween(page, "<script>", "</script>")),
       web::SourceOfText(TextBetween(page, "<style>", "</style>")));
 }
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<StatusPage>> StatusPage::Bind(web::HttpOptions options) {
   options.max_streams = kMaxReaders;

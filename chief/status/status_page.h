@@ -15,11 +15,6 @@ namespace muster::chief {
 // The content of page.html.
 extern const char kStatusPage[];
 
-// Returns the value of the HTTP header Content-Security-Policy for the HTML text `page`. The policy
-// permits only the script and the style in `page` (by their hashes), images in data URLs, and
-// connections to the server of the page.
-std::string PolicyOf(const std::string& page);
-
 class StatusPage {
  public:
   // Binds the port. Clients that connect before Start wait for Start. Sets HttpOptions::max_streams

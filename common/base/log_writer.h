@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <string>
+#include <string_view>
 
 namespace muster {
 
@@ -22,5 +23,8 @@ void FlushLogInHandler();
 // Queues `text`, which the thread writes unchanged between two log lines. The thread calls the
 // functions of SetLogHooks before and after `text`, even if `text` is empty.
 void WriteByLog(std::string text);
+// Writes `text` to stderr and returns after the last byte, or at an error. Called by the thread and
+// by the functions of SetLogHooks.
+void WriteStderr(std::string_view text);
 
 }  // namespace muster

@@ -33,14 +33,6 @@ constexpr Duration kPatience = std::chrono::milliseconds(500), kLongest = std::c
 // uses it.
 using Printer = std::shared_ptr<spdlog::sinks::stderr_color_sink_st>;
 
-void WriteStderr(std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t written = write(STDERR_FILENO, text.data(), text.size());
-    if (written < 0 && errno != EINTR) return;
-    if (written > 0) text.remove_prefix(static_cast<size_t>(written));
-  }
-}
-
 // True while lines wait to be written. A global, because a signal handler reads it.
 std::atomic<bool> g_pending = false;
 
@@ -171,6 +163,14 @@ bool FlushLog() { return Writer::Get().Flush(); }
 void FlushLogInHandler() {
   const timespec pause{0, 1'000'000};
   for (int i = 0; i < 1000 && g_pending; ++i) nanosleep(&pause, nullptr);
+}
+
+void WriteStderr(std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t written = write(STDERR_FILENO, text.data(), text.size());
+    if (written < 0 && errno != EINTR) return;
+    if (written > 0) text.remove_prefix(static_cast<size_t>(written));
+  }
 }
 
 void WriteByLog(std::string text) { Writer::Get().Add({nullptr, std::move(text)}); }

@@ -52,7 +52,7 @@ std::string Difference(const Json& a, const Json& b, const std::string& path) {
 
 }  // namespace
 
-Json ToJson(const TrainingState& state) {
+Json ToJson(const SavedState& state) {
   Json json = {{"format_version", kFormatVersion},
                {"step", state.step},
                {"epoch", state.epoch},
@@ -74,14 +74,14 @@ Json ToJson(const TrainingState& state) {
   return json;
 }
 
-absl::StatusOr<TrainingState> TrainingStateFromJson(const Json& json) {
+absl::StatusOr<SavedState> SavedStateFromJson(const Json& json) {
   // Checked first, because the fields depend on the version.
   const Json& said = At(json, "format_version");
   if (said.is_number_integer() && said != kFormatVersion) {
     return DataError(
         fmt::format("its format_version is {}, this Muster reads {}", said.dump(), kFormatVersion));
   }
-  TrainingState state;
+  SavedState state;
   int64_t version = 0;
   Json fixed = json;
   MUSTER_ASSIGN_OR_RETURN(state.frozen, TakeNames("frozen", &fixed));

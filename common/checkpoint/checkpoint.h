@@ -5,7 +5,7 @@
 //     model.safetensors      parameters and buffers, named "<model>.<name>", or "<name>" if the
 //                            program has one model
 //     optimizer.safetensors  slots, named "<optimizer>.<parameter>.<slot>"
-//     state.json             TrainingState
+//     state.json             SavedState
 //     manifest.json          sizes and checksums of the other files; written last
 //
 // Some checkpoints also have these files:
@@ -21,6 +21,7 @@
 // (store.h).
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -34,25 +35,34 @@
 
 namespace muster::checkpoint {
 
-// The state of training apart from tensors. With this state and the tensors, a run resumes at the
-// next step as if it had never stopped.
+// The state of training apart from tensors. The training loop counts in this struct (LoopState in
+// common/train/state/loop_state.h), and so does the chief of a parameter-server job.
 struct TrainingState {
-  int64_t step = 0;    // The number of completed steps.
-  int64_t epoch = 0;   // The epoch of the next example, from 0.
-  int64_t offset = 0;  // The number of examples of `epoch` in completed steps.
-  // The number of examples in all completed steps of the run.
-  int64_t examples = 0;
+  int64_t step = 0;      // The number of completed steps.
+  int64_t epoch = 0;     // The epoch of the next example, from 0.
+  int64_t offset = 0;    // The number of examples of `epoch` in completed steps.
+  int64_t examples = 0;  // The number of examples in all completed steps of the run.
   // Sums over the completed steps in the epoch of the last step. For each step, epoch_loss_sum adds
   // the mean loss times the number of examples. epoch_examples adds the number of examples.
-  // epoch_metric_sums adds the sums of each metric.
+  // epoch_metric_sums adds the sums of each metric, in the order of declaration.
   double epoch_loss_sum = 0;
   int64_t epoch_examples = 0;
   std::vector<double> epoch_metric_sums;
   std::vector<double> loss_scaler;  // The value of LossScaler::state().
-  // True if the validation or test pass after this step was not finished when the state was saved.
+  // True if a validation or test pass must follow this step and is not complete.
   bool validation_due = false, test_due = false;
-  int64_t global_batch_size = 0;  // Fixed at the first start.
-  Extras extras;
+  int64_t global_batch_size = 0;  // Set from the job at the first start of the run. 0 until then.
+  Extras extras;                  // State that only some runs have.
+
+  // Returns true if the next step is the first step of an epoch.
+  bool epoch_begins() const { return offset == 0 && extras.batch_steps_done == 0; }
+  // Returns the epoch of the last step. Returns 0 if no step is complete.
+  int64_t last_epoch() const { return std::max<int64_t>(0, epoch - (epoch_begins() ? 1 : 0)); }
+};
+
+// The contents of state.json. With this state and the tensors, a run resumes at the next step as if
+// it had never stopped.
+struct SavedState : TrainingState {
   // The names "<model>.<parameter>" of the optimizers' parameters that require no gradient. Absent
   // if the program's build() froze exactly these parameters.
   std::optional<std::vector<std::string>> frozen;
@@ -64,9 +74,9 @@ struct TrainingState {
   Json job;                                     // The result of JobToJson.
   std::map<std::string, std::string> versions;  // Keys: "muster", "libtorch".
 };
-Json ToJson(const TrainingState& state);
+Json ToJson(const SavedState& state);
 // Returns a DataError that names the missing or wrong field.
-absl::StatusOr<TrainingState> TrainingStateFromJson(const Json& json);
+absl::StatusOr<SavedState> SavedStateFromJson(const Json& json);
 
 // A file that is written before the other files of its checkpoint (Store::StageFile). If
 // Store::Write has not moved the file into a checkpoint, the destructor removes the file. Only
@@ -90,7 +100,7 @@ class StagedFile {
 // The contents of a checkpoint. A snapshot to be written is a copy, taken between two steps, so
 // training can continue while the snapshot is written.
 struct Snapshot {
-  TrainingState state;
+  SavedState state;
   TensorSet model, optimizer;
   TensorSet replica_buffers;              // If empty, the checkpoint has no such file.
   std::map<std::string, TensorSet> kept;  // The weights that each callback keeps.

@@ -69,7 +69,7 @@ void Align(TensorSet* set) {
   set->memory = memory;
 }
 
-Metadata MetadataOf(const TrainingState& state, bool slots) {
+Metadata MetadataOf(const SavedState& state, bool slots) {
   Metadata metadata;
   for (const char* name : {"muster", "libtorch"}) {
     const auto version = state.versions.find(name);
@@ -148,8 +148,8 @@ absl::StatusOr<Export> ReadExport(FileSystem& files, const std::string& path) {
   snapshot.optimizer = Split(kOptimizer, &snapshot.model);
   snapshot.replica_buffers = Split(kReplicaBuffers, &snapshot.model);
   const absl::StatusOr<Json> json = ParseJson(metadata[kState], "it");
-  absl::StatusOr<TrainingState> state =
-      json.ok() ? TrainingStateFromJson(*json) : DataError(std::string(Message(json.status())));
+  absl::StatusOr<SavedState> state =
+      json.ok() ? SavedStateFromJson(*json) : DataError(std::string(Message(json.status())));
   if (!state.ok()) {
     return DataError(
         fmt::format("{}: \"{}\" in its metadata: {}", path, kState, Message(state.status())));

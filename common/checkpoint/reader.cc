@@ -75,15 +75,15 @@ absl::StatusOr<Manifest> ReadManifest(FileSystem& files, const std::string& path
   return manifest;
 }
 
-absl::StatusOr<TrainingState> ReadState(FileSystem& files, const std::string& path,
-                                        const Manifest& manifest) {
+absl::StatusOr<SavedState> ReadState(FileSystem& files, const std::string& path,
+                                     const Manifest& manifest) {
   MUSTER_ASSIGN_OR_RETURN(const auto file, OpenFile(files, path, kStateFile, manifest));
   std::string text(file->size(), '\0');
   MUSTER_RETURN_IF_ERROR(file->ReadAt(0, text.size(), text.data()));
   MUSTER_RETURN_IF_ERROR(CheckCrc(kStateFile, Crc32c(text), manifest));
   const absl::StatusOr<Json> json = ParseJson(text, "it");
   if (!json.ok()) return DataError(fmt::format("{}: {}", kStateFile, Message(json.status())));
-  absl::StatusOr<TrainingState> state = TrainingStateFromJson(*json);
+  absl::StatusOr<SavedState> state = SavedStateFromJson(*json);
   if (!state.ok()) return OfFile(kStateFile, state.status());
   if (state->step != manifest.step) {
     return DataError(fmt::format("{} is of step {}, {} of step {}", kStateFile, state->step,

@@ -70,7 +70,7 @@ absl::StatusOr<Snapshot> ReadCheckpoint(FileSystem& files, const std::string& pa
                                         const Reading& reading = {});
 // The contents of a checkpoint without the bytes of the tensors.
 struct Contents {
-  TrainingState state;
+  SavedState state;
   std::vector<TensorInfo> model, optimizer, replica_buffers;
   std::map<std::string, std::vector<TensorInfo>> kept;    // The weights that each callback keeps.
   std::map<std::string, std::vector<TensorInfo>> tables;  // Keyed by the name of the file.

@@ -30,7 +30,12 @@ absl::Status CheckBinary(const ClusterConfig& config, TaskType binary) {
         fmt::format("TF_CONFIG: task is {}, but this is {}: start {} for this task",
                     config.task->DisplayName(), BinaryName(binary), BinaryName(config.task->type)));
   }
-  return CheckStartable(config);
+  MUSTER_RETURN_IF_ERROR(CheckStartable(config));
+  if (binary == TaskType::kEvaluator && config.task->index != 0)
+    return ConfigurationError(fmt::format(
+        "TF_CONFIG: task is {}, but a cluster has one evaluator: start evaluator 0 only",
+        config.task->DisplayName()));
+  return absl::OkStatus();
 }
 
 absl::Status CheckStrategy(const ClusterConfig& config, StrategyKind strategy) {

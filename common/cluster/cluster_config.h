@@ -74,7 +74,7 @@ absl::StatusOr<ClusterConfig> ClusterFromEnvironment(const Environment& environm
 //
 // Checks that the binary for tasks of type `binary` may run this task. The error names the right
 // binary. muster-worker may run worker 0 even if the role() of worker 0 is kChief. A local process
-// may be muster-worker or muster-chief.
+// may be muster-worker or muster-chief. A cluster has one evaluator, so only evaluator 0 may run.
 absl::Status CheckBinary(const ClusterConfig& config, TaskType binary);
 // Checks that the cluster has tasks of all types that the strategy needs, and of no other types.
 absl::Status CheckStrategy(const ClusterConfig& config, StrategyKind strategy);

@@ -2,7 +2,6 @@
 // accepted forms give the same normalized ClusterConfig. Other forms are refused with one sentence.
 #include <fmt/format.h>
 
-#include <charconv>
 #include <cmath>
 
 #include "common/cluster/cluster_config.h"

@@ -18,12 +18,19 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "common/base/clock.h"
 #include "muster/reduce_op.h"
 #include "muster/status.h"
 
+namespace muster {
+class FlightRecorder;
+}
+
 namespace muster::collective {
+
+struct Signature;
 
 enum class DataType : uint8_t { kFloat32 = 0, kFloat64, kFloat16, kBFloat16, kInt64, kByte };
 
@@ -90,6 +97,20 @@ class Communicator {
   // Sets the timeout of each operation issued after this call. The timeout starts when the
   // operation is issued or, without a progress thread, when Wait() runs the operation.
   virtual void set_timeout(Duration timeout) = 0;
+
+  // The following three functions are for a communicator between replicas or GPUs, which uses this
+  // communicator to connect the processes of the replicas. They have an effect only if
+  // MakeCommunicator (engines/engine.h) made this communicator.
+  //
+  // Returns the name of each rank, for messages. May be empty.
+  virtual std::vector<std::string> labels() const { return {}; }
+  // Removes the recorder from this communicator and returns it. The caller records the operations
+  // of the replicas instead. May return null.
+  virtual std::shared_ptr<FlightRecorder> TakeRecorder() { return nullptr; }
+  // Until the next call of IssueFor, marks every operation that this communicator issues as a part
+  // of the replicas' operation `asked` (Signature::for_replicas in operation.h). The ranks also
+  // compare `asked`.
+  virtual void IssueFor(const Signature& /*asked*/) {}
 };
 
 }  // namespace muster::collective

@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <utility>
-
 #include "common/cluster/verdict.h"
 
 namespace muster::collective {

@@ -1,8 +1,6 @@
 #include "common/collective/reduce.h"
 
 #include <algorithm>
-#include <cmath>
-#include <cstring>
 
 #include "common/base/float16.h"
 #include "common/base/kernels.h"

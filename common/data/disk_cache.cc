@@ -26,7 +26,6 @@
 #include "common/base/clock.h"
 #include "common/base/files/fd.h"
 #include "common/base/hash.h"
-#include "common/base/logging.h"
 #include "common/base/random_name.h"
 #include "common/data/batches.h"
 #include "muster/data.h"

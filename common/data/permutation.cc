@@ -1,7 +1,6 @@
 #include "common/data/permutation.h"
 
 #include <cmath>
-#include <utility>
 
 #include "common/base/hash.h"
 

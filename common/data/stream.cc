@@ -86,9 +86,9 @@ class StreamDataset final : public Dataset {
     window.context = context;
     if (index > 0 && reopen_ == Reopen::kNever) {
       return ConfigurationError(
-          fmt::format("The stream cannot be opened at example {} of pass {}: it says that it is "
-                      "never read from its middle on. Start anew with restore: never, or open it "
-                      "with another Reopen.",
+          fmt::format("The stream cannot be opened at example {} of pass {}: its Reopen is "
+                      "kNever. Start a new run with restore: never, or open it with another "
+                      "Reopen.",
                       index, context.epoch));
     }
     if (index > 0 && reopen_ == Reopen::kAsItComes)

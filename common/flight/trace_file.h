@@ -21,7 +21,7 @@ struct TracedSpan {
 };
 
 // The offset between the monotonic clocks of a task and the chief.
-struct ClockOffset {
+struct TracedClock {
   std::string clock;      // The result of ClockOfThisProcess in the task.
   int64_t offset_ns = 0;  // The chief's clock minus the task's clock.
   int64_t error_ns = 0;   // The maximum error of offset_ns.
@@ -36,7 +36,7 @@ struct TracedTask {
   std::vector<TracedSpan> spans;
   uint64_t lost_spans = 0;
   int64_t first_step = 0, last_step = 0;
-  ClockOffset clock;
+  TracedClock clock;
 };
 
 struct TraceDescription {

@@ -15,19 +15,6 @@
 
 namespace muster {
 
-Timeouts::Timeouts() {
-  const auto set = [this](Phase p, Duration d) { phase[static_cast<int>(p)] = d; };
-  set(Phase::kStarting, std::chrono::minutes(30));
-  set(Phase::kForming, std::chrono::minutes(2));
-  set(Phase::kData, std::chrono::minutes(5));
-  set(Phase::kForward, std::chrono::minutes(5));
-  set(Phase::kReduce, std::chrono::minutes(11));
-  set(Phase::kUpdate, std::chrono::minutes(1));
-  set(Phase::kEvaluate, std::chrono::minutes(60));
-  set(Phase::kSave, std::chrono::minutes(30));
-  set(Phase::kEnding, std::chrono::minutes(2));
-}
-
 namespace {
 
 template <typename E>

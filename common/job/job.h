@@ -12,10 +12,9 @@
 #include <string_view>
 #include <vector>
 
-#include "common/base/clock.h"
-#include "common/base/phase.h"
 #include "common/cluster/cluster_config.h"
 #include "common/cluster/strategy_kind.h"
+#include "common/job/timeouts.h"
 #include "muster/json.h"
 #include "muster/status.h"
 
@@ -78,29 +77,6 @@ struct ElasticOptions {
   Duration grace = std::chrono::seconds(30);
   // The number of spare members. A spare member does not train until it replaces a lost member.
   int64_t spares = 0;
-};
-
-// Time limits. "Until" names the event for which the job waits.
-struct Timeouts {
-  Duration join = std::chrono::minutes(10);    // Until all members of the cluster have joined.
-  Duration rejoin = std::chrono::minutes(10);  // Until a lost member has joined again.
-  Duration resume = std::chrono::seconds(1);   // Until a member has resumed a broken session.
-  // The silence of a member after which the chief regards the member as lost.
-  Duration heartbeat = std::chrono::seconds(10);
-  // Until a member's training loop has left a generation that ended.
-  Duration abort = std::chrono::minutes(1);
-  // Until the members of a generation have connected their communicators.
-  Duration formation = std::chrono::seconds(20);
-  Duration collective = std::chrono::minutes(10);  // The time of one collective operation.
-  Duration evaluate = std::chrono::minutes(10);    // The time of the evaluator's final evaluation.
-  // From the last step until all members have acknowledged the end of the job.
-  Duration end = std::chrono::seconds(30);
-  Duration bind = std::chrono::seconds(10);  // Until a port that was in use is free.
-  // The time that a member spends in one phase. The job keys are "timeouts.phase.<name>". By
-  // default, phase[data] + phase[forward] is at most `collective`. The chief therefore detects a
-  // member that hangs in data or forward before the other members' collective operations time out.
-  Duration phase[kNumPhases];
-  Timeouts();
 };
 
 // Paths of PEM files that identify a task. The files replace the run key. "{type}" and "{index}" in

@@ -244,8 +244,7 @@ absl::Status CheckMaxStaleness(const Job& job) {
   return ConfigurationError(
       "parameter_server.max_staleness is 0, which is synchronous training: set strategy to "
       "\"multi_worker_mirrored\" and start the cluster without ps tasks, with the same model_dir "
-      "if "
-      "a run is to go on, or set max_staleness to 1 or more");
+      "to continue a run, or set max_staleness to 1 or more");
 }
 
 absl::Status CheckJob(const Job& job) {

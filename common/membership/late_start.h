@@ -6,6 +6,7 @@
 #include <string>
 
 #include "common/base/clock.h"
+#include "common/job/timeouts.h"
 #include "muster/status.h"
 
 namespace muster::membership {
@@ -16,8 +17,7 @@ struct LateStart {
   // whenever a chief writes owner.json, the file in model_dir that names the chief's process. A new
   // chief may write this file before it listens, while it waits for the previous chief to leave.
   Duration patience = std::chrono::minutes(2);
-  // The limit of the whole wait: the job's timeouts.join.
-  Duration join = std::chrono::minutes(10);
+  Duration join = Timeouts().join;  // The limit of the whole wait.
   // The interval between checks of model_dir. At the first check, AwaitChief calls `finished`.
   Duration look = std::chrono::seconds(5);
   // Returns a sentence if the run in model_dir is finished. Otherwise returns "". Null: the job has

@@ -44,7 +44,7 @@ class MemberImpl final : public Member {
   explicit MemberImpl(MemberOptions options);
   ~MemberImpl() override;
 
-  absl::StatusOr<Welcome> Join() override;
+  absl::StatusOr<JoinReply> Join() override;
   std::optional<Verdict> verdict() const override;
   std::string FinalLine(const absl::Status& result) const override;
   absl::Status WaitOver() override;
@@ -230,12 +230,12 @@ void MemberImpl::Call(const MemberAction& action) {
 
 // ---- the loop's calls
 
-absl::StatusOr<Member::Welcome> MemberImpl::Join() {
+absl::StatusOr<JoinReply> MemberImpl::Join() {
   Feed(JoinRequested{});
   absl::MutexLock lock(&mu_);
   while (!state_.verdict && !state_.welcome) wake_.Wait(&mu_);
   if (state_.verdict && state_.verdict->code != ExitCode::kDone) return VerdictStatusLocked();
-  return state_.welcome.value_or(Welcome());
+  return state_.welcome.value_or(JoinReply());
 }
 
 absl::StatusOr<Generation> MemberImpl::NoGeneration() const {
@@ -288,29 +288,31 @@ std::optional<GroupPlan> MemberImpl::AwaitOffer() {
 absl::StatusOr<MemberImpl::Replicas> MemberImpl::Form(const GroupPlan& plan) {
   const uint64_t id = plan.generation.id;
   const absl::Status fit = CheckDeviceClash(plan.held_devices);
-  absl::StatusOr<Replicas> made = fit.ok()
-                                      ? options_.form(plan.spec, plan.generation.replicas_per_rank,
-                                                      [this, id] {
-                                                        absl::MutexLock lock(&mu_);
-                                                        return state_.IsOver(id);
-                                                      })
-                                      : absl::StatusOr<Replicas>(fit);
+  using Made = absl::StatusOr<std::vector<std::unique_ptr<collective::Communicator>>>;
+  Made made = fit.ok() ? options_.form(plan.spec, plan.generation.replicas_per_rank,
+                                       [this, id] {
+                                         absl::MutexLock lock(&mu_);
+                                         return state_.IsOver(id);
+                                       })
+                       : Made(fit);
   if (!made.ok()) {
     Feed(LinksFailed{.generation = id,
                      .message = std::string(Message(made.status())),
                      .code = ExitCodeOf(made.status())});
-    return made;
+    return made.status();
   }
-  const std::string description = made->empty() ? "" : made->front()->Describe();
+  Replicas replicas;
+  for (auto& communicator : *made) replicas.push_back(std::move(communicator));
+  const std::string description = replicas.empty() ? "" : replicas.front()->Describe();
   std::vector<Log> lines;
   {
     absl::MutexLock lock(&mu_);
     // Registered before the generation may start, so that the end of the generation aborts them.
-    if (!state_.IsOver(id)) made = executor_->communicators().Register(*std::move(made));
+    if (!state_.IsOver(id)) executor_->communicators().Register(replicas);
     lines = FeedLocked(LinksEstablished{.generation = id, .description = description});
   }
   Print(lines);
-  return made;
+  return replicas;
 }
 
 void MemberImpl::SetPhase(Phase phase, int64_t step) {

@@ -65,7 +65,6 @@ struct MemberOptions {
   // (common/cluster/device_clash.h). MemberDevices::task is not used.
   MemberDevices held_devices;
   std::string data_address;  // ip:port at which other members reach this process's DataListener.
-  collective::Backend backend = collective::Backend::kAuto;
   rpc::HostIdentity host = rpc::ThisHost();
   rpc::ChannelOptions channel;
   MemberTimeouts timeouts;
@@ -109,11 +108,10 @@ class Member : public Membership {
   // regards this member as lost.
   static std::unique_ptr<Member> Make(MemberOptions options);
 
-  using Welcome = membership::Welcome;
-  // Connects to the chief and returns the chief's answer, the welcome. Blocks. Retries while the
-  // chief cannot be reached, so tasks may start in any order. A process that does not need the
-  // welcome may call NextGeneration without Join.
-  virtual absl::StatusOr<Welcome> Join() = 0;
+  // Connects to the chief and returns the chief's answer. Blocks. Retries while the chief cannot be
+  // reached, so tasks may start in any order. A process that does not need the answer may call
+  // NextGeneration without Join.
+  virtual absl::StatusOr<JoinReply> Join() = 0;
   // Returns the verdict. Returns nullopt while the job continues.
   virtual std::optional<Verdict> verdict() const = 0;
   // Called by a member without a training loop. Blocks until the generation that NextGeneration

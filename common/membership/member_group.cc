@@ -11,7 +11,6 @@ GroupPlan PlanGroup(const Roster& roster, const MemberOptions& options,
   Generation& generation = plan.generation;
   spec.generation = generation.id = roster.generation;
   spec.ticket = roster.ticket;
-  spec.backend = options.backend;
   spec.formation_timeout = options.timeouts.formation;
   spec.operation_timeout = options.timeouts.collective;
   spec.link_timeout = options.timeouts.heartbeat;

@@ -1,7 +1,5 @@
 #include "common/membership/member_messages.h"
 
-#include <utility>
-
 #include "common/base/json/utf8.h"
 #include "common/cluster/protocol.h"
 

@@ -4,12 +4,13 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <iterator>
 
 #include "common/base/logging.h"
 #include "common/job/finished_run.h"
 #include "common/membership/late_start.h"
+#include "common/process/data_port.h"
 #include "common/process/task_identity.h"
+#include "common/transport/counted_stream.h"
 
 namespace muster::membership {
 namespace {
@@ -34,7 +35,21 @@ rpc::ChannelOptions ChannelToChief(const ClusterConfig& cluster) {
   return options;
 }
 
-MemberOptions MemberOptionsOf(const ClusterConfig& cluster, const Job& job) {
+absl::StatusOr<std::unique_ptr<transport::DataListener>> OpenDataPort(
+    const TaskSetup& setup, FaultyMember* faulty, const std::function<bool()>& give_up) {
+  MUSTER_ASSIGN_OR_RETURN(transport::ListenerOptions options,
+                          DataPortOptions(setup.job, setup.cluster, give_up));
+  options.wrap = [traffic = setup.telemetry->meter()->traffic()](auto stream) {
+    return transport::CountBytes(std::move(stream), {traffic, &traffic->tcp});
+  };
+  if (faulty != nullptr) faulty->Adapt(&options);
+  return transport::DataListener::Create(options);
+}
+
+MemberOptions MemberOptionsOf(const TaskSetup& setup, Supervisor* supervisor,
+                              const std::string& termination_log) {
+  const ClusterConfig& cluster = setup.cluster;
+  const Job& job = setup.job;
   MemberOptions options;
   options.task = cluster.task->ToString();
   options.chief_task = cluster.chief()->ToString();
@@ -44,27 +59,24 @@ MemberOptions MemberOptionsOf(const ClusterConfig& cluster, const Job& job) {
   options.cluster = Dump(cluster.cluster.ToJson());
   options.job = Dump(JobToJson(job));
   options.channel = ChannelToChief(cluster);
-  const Timeouts& timeouts = job.timeouts;
-  options.timeouts.join = timeouts.join;
-  options.timeouts.rejoin = timeouts.rejoin;
-  options.timeouts.abort = timeouts.abort;
-  options.timeouts.resume = timeouts.resume;
-  options.timeouts.heartbeat = timeouts.heartbeat;
+  options.timeouts = {job.timeouts};
   options.timeouts.heartbeat_interval =
-      std::min<Duration>(options.timeouts.heartbeat_interval, timeouts.heartbeat / 4);
-  options.timeouts.formation = timeouts.formation;
-  options.timeouts.collective = timeouts.collective;
-  std::copy(std::begin(timeouts.phase), std::end(timeouts.phase), options.timeouts.phase);
-  return options;
-}
-
-void ReportSilentChief(Supervisor* supervisor, MemberOptions* options) {
-  options->on_chief_silent = [supervisor, chief = options->chief_task](int64_t pid,
+      std::min<Duration>(options.timeouts.heartbeat_interval, job.timeouts.heartbeat / 4);
+  if (!options.is_chief) {
+    options.on_chief_silent = [supervisor, chief = options.chief_task](int64_t pid,
                                                                        Duration silence) {
-    if (silence == Duration::zero()) return supervisor->ReportFound(chief);
-    supervisor->ReportLost(
-        {chief, pid, fmt::format("no answer for {:.1f} s", Seconds(silence)), kSilentChiefGrace});
+      if (silence == Duration::zero()) return supervisor->ReportFound(chief);
+      supervisor->ReportLost(
+          {chief, pid, fmt::format("no answer for {:.1f} s", Seconds(silence)), kSilentChiefGrace});
+    };
+  }
+  options.on_stuck = [termination_log](const std::string& why) {
+    EndNow(why + "; ending this process", termination_log, ExitCode::kRetryable);
   };
+  options.stats = [meter = setup.telemetry->meter()](proto::TaskStats* stats) {
+    *stats = meter->Stats();
+  };
+  return options;
 }
 
 namespace {
@@ -106,23 +118,18 @@ bool NotifyChief(ClusterConfig cluster, const Job& job, const absl::Status& fail
 
 }  // namespace
 
-absl::Status FailEarly(const ClusterConfig& cluster, const Job& job, const absl::Status& failure,
+absl::Status FailEarly(const TaskSetup& setup, const absl::Status& failure,
                        const std::function<bool()>& give_up) {
-  const std::string self = cluster.local() ? "" : cluster.task->ToString();
-  const bool is_chief = cluster.role() == TaskType::kChief;
-  const bool try_again =
-      !is_chief && cluster.chief() && NotifyChief(cluster, job, failure, give_up);
-  Verdict verdict;
-  verdict.code = try_again ? ExitCode::kRetryable : ExitCodeOf(failure);
-  verdict.task = self;
-  verdict.host = rpc::ThisHost().name;
-  verdict.message = Message(failure);
-  return StatusOf(verdict, self, is_chief);
+  const ClusterConfig& cluster = setup.cluster;
+  const bool try_again = cluster.role() != TaskType::kChief && cluster.chief() &&
+                         NotifyChief(cluster, setup.job, failure, give_up);
+  return setup.OwnFailure(failure, try_again ? ExitCode::kRetryable : ExitCodeOf(failure));
 }
 
-absl::StatusOr<bool> FinishedWithoutChief(const ClusterConfig& cluster, const Job& job,
+absl::StatusOr<bool> FinishedWithoutChief(const TaskSetup& setup,
                                           const std::function<bool()>& give_up) {
-  const std::string self = cluster.task->ToString();
+  const ClusterConfig& cluster = setup.cluster;
+  const Job& job = setup.job;
   LateStart start;
   start.chief_task = cluster.chief()->ToString();
   start.chief_address = ChiefAddress(cluster);
@@ -138,14 +145,7 @@ absl::StatusOr<bool> FinishedWithoutChief(const ClusterConfig& cluster, const Jo
   }
   const absl::StatusOr<std::string> finished = AwaitChief(start);
   if (absl::IsCancelled(finished.status())) return finished.status();
-  if (!finished.ok()) {
-    Verdict verdict;
-    verdict.code = ExitCodeOf(finished.status());
-    verdict.task = self;
-    verdict.host = rpc::ThisHost().name;
-    verdict.message = Message(finished.status());
-    return StatusOf(verdict, self, /*is_chief=*/false);
-  }
+  if (!finished.ok()) return setup.OwnFailure(finished.status(), ExitCodeOf(finished.status()));
   if (!finished->empty()) LogInfo("{}", *finished);
   return !finished->empty();
 }

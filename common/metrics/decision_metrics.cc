@@ -18,7 +18,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
 #include "common/metrics/confusion_image.h"
 #include "common/metrics/metric_sums.h"
@@ -90,17 +89,23 @@ at::Tensor AmongLargest(const at::Tensor& scores, int64_t k) {
   return at::zeros_like(scores, at::kBool).scatter(-1, first, true);
 }
 
+// The base class of metrics whose WeightedIncrement accepts undefined weights.
+template <typename Base>
+class Weighted : public Base {
+ public:
+  at::Tensor Increment(const at::Tensor& output, const at::Tensor& target) const override {
+    return this->WeightedIncrement(output, target, {});
+  }
+};
+
 // ---- Precision and recall
 
-class Decided : public Ratio {
+class Decided : public Weighted<Ratio> {
  public:
   Decided(DecisionOptions options, bool precision) : options_(options), precision_(precision) {
     TORCH_CHECK(options.top_k >= 0, name(), " needs a top_k of 1 or more, is ", options.top_k);
     TORCH_CHECK(!options.threshold || std::isfinite(*options.threshold), name(),
                 " needs a finite threshold");
-  }
-  at::Tensor Increment(const at::Tensor& output, const at::Tensor& target) const override {
-    return WeightedIncrement(output, target, {});
   }
   at::Tensor WeightedIncrement(const at::Tensor& output, const at::Tensor& target,
                                const at::Tensor& weights) const override {
@@ -128,7 +133,7 @@ class Decided : public Ratio {
 
 // ---- F scores
 
-class FScore : public Metric {
+class FScore : public Weighted<Metric> {
  public:
   explicit FScore(FScoreOptions options)
       : options_(options),
@@ -140,9 +145,6 @@ class FScore : public Metric {
     TORCH_CHECK(options.classes >= 1, "an F score needs 1 class or more, has ", options.classes);
   }
   int width() const override { return 3 * columns_; }
-  at::Tensor Increment(const at::Tensor& output, const at::Tensor& target) const override {
-    return WeightedIncrement(output, target, {});
-  }
   at::Tensor WeightedIncrement(const at::Tensor& output, const at::Tensor& target,
                                const at::Tensor& weights) const override {
     const at::NoGradGuard no_grad;
@@ -194,7 +196,7 @@ class FScore : public Metric {
 
 // ---- Areas under curves
 
-class Auc : public Metric {
+class Auc : public Weighted<Metric> {
  public:
   explicit Auc(AucOptions options) : options_(options) {
     TORCH_CHECK(options.num_thresholds >= 2, "AUC needs 2 thresholds or more, has ",
@@ -203,9 +205,6 @@ class Auc : public Metric {
   // The sums are the positives in each bucket, then the negatives in each bucket. Bucket i has the
   // scores from threshold i to the next one.
   int width() const override { return 2 * options_.num_thresholds; }
-  at::Tensor Increment(const at::Tensor& output, const at::Tensor& target) const override {
-    return WeightedIncrement(output, target, {});
-  }
   at::Tensor WeightedIncrement(const at::Tensor& output, const at::Tensor& target,
                                const at::Tensor& weights) const override {
     const at::NoGradGuard no_grad;
@@ -290,16 +289,13 @@ class Auc : public Metric {
 
 // ---- Confusion matrices
 
-class ConfusionMatrix : public Metric {
+class ConfusionMatrix : public Weighted<Metric> {
  public:
   explicit ConfusionMatrix(int classes) : classes_(classes) {
     TORCH_CHECK(classes >= 2 && classes <= kMostConfusionClasses, "a confusion matrix has 2 to ",
                 kMostConfusionClasses, " classes, not ", classes);
   }
   int width() const override { return classes_ * classes_; }
-  at::Tensor Increment(const at::Tensor& output, const at::Tensor& target) const override {
-    return WeightedIncrement(output, target, {});
-  }
   at::Tensor WeightedIncrement(const at::Tensor& output, const at::Tensor& target,
                                const at::Tensor& weights) const override {
     const at::NoGradGuard no_grad;

@@ -14,7 +14,8 @@ torch::nn::Conv2d MakeConv(const ConvOptions& o) {
                              .groups(o.groups)
                              .bias(false));
   torch::nn::init::kaiming_normal_(conv->weight, 0, torch::kFanOut, torch::kReLU);
-  // As the images, on every device: parameter servers compare the order of elements.
+  // Channels last like the images, on every device: parameter servers compare the order of
+  // elements.
   conv->weight.set_data(conv->weight.contiguous(at::MemoryFormat::ChannelsLast));
   return conv;
 }

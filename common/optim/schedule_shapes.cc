@@ -13,6 +13,19 @@ namespace muster::schedules {
 
 // ---- Reading keys
 
+namespace {
+
+// Reports an error for `key` if the number of steps in an epoch is unknown.
+void RequireEpochs(JsonObject& spec, const std::string& key, const ScheduleContext& context) {
+  if (context.steps_per_epoch > 0 || !spec.Has(key)) return;
+  spec.Fail(
+      key,
+      "counts epochs, and the training data does not tell how many steps one has: give steps, "
+      "or set steps_per_epoch");
+}
+
+}  // namespace
+
 int64_t StepsOf(double epochs, const ScheduleContext& context) {
   return std::llround(epochs * static_cast<double>(context.steps_per_epoch));
 }
@@ -30,14 +43,6 @@ double ReadInitial(JsonObject& spec, const std::string& key) {
   }
   ReadRate(spec, key, &rate);
   return rate;
-}
-
-void RequireEpochs(JsonObject& spec, const std::string& key, const ScheduleContext& context) {
-  if (context.steps_per_epoch > 0 || !spec.Has(key)) return;
-  spec.Fail(
-      key,
-      "counts epochs, and the training data does not tell how many steps one has: give steps, "
-      "or set steps_per_epoch");
 }
 
 int64_t ReadLength(JsonObject& spec, const std::string& what, const ScheduleContext& context,

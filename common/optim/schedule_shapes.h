@@ -55,8 +55,6 @@ int64_t ReadRequiredLength(JsonObject& spec, const std::string& what,
                            const ScheduleContext& context);
 // Like ReadLength, but returns the number of steps after the warm-up if neither key is present.
 int64_t ReadLengthOrRest(JsonObject& spec, const std::string& what, const ShapeContext& context);
-// Reports an error for `key` if the number of steps in an epoch is unknown.
-void RequireEpochs(JsonObject& spec, const std::string& key, const ScheduleContext& context);
 int64_t StepsOf(double epochs, const ScheduleContext& context);
 
 // ---- Shapes that rise and fall (schedule_cycles.cc)

@@ -18,8 +18,6 @@
 #include <ATen/ops/zeros.h>
 #include <fmt/format.h>
 
-#include <cmath>
-
 namespace muster {
 namespace {
 

@@ -11,10 +11,10 @@
 #include "common/base/log_writer.h"
 #include "common/base/logging.h"
 #include "common/base/process/locks.h"
-#include "common/base/process/restarts.h"
 #include "common/base/process/service_manager.h"
 #include "common/base/process/termination_message.h"
 #include "common/job/job_checks.h"
+#include "common/process/command_line.h"
 #include "muster/version.h"
 
 namespace muster {
@@ -34,10 +34,8 @@ std::optional<TaskArguments> ParseTaskArguments(int argc, char** argv, const std
                  "Inject a fault, for example kill@worker:1:step=30, repeatable: docs/faults.md")
       ->allow_extra_args(false);
   app.set_version_flag("--version", MUSTER_VERSION);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    *code = app.exit(error) == 0 ? 0 : static_cast<int>(ExitCode::kConfiguration);
+  if (const std::optional<int> exit_code = ParseCommandLine(app, argc, argv)) {
+    *code = *exit_code;
     return std::nullopt;
   }
   absl::StatusOr<std::vector<Fault>> parsed = ParseFaults(faults);
@@ -65,34 +63,6 @@ int RunTaskMain(int argc, char** argv, const TaskMain& main,
   if (result.ok()) TellReady();  // A finished run is not a failed start.
   ReportResult(result, main.termination_log);
   LeaveProcess(ExitCodeOf(result));
-}
-
-absl::StatusOr<std::unique_ptr<Faults>> MakeFaults(const TaskArguments& arguments,
-                                                   const ClusterConfig& cluster) {
-  if (arguments.faults.empty()) return nullptr;
-  std::string self = "worker:0";
-  std::vector<std::string> tasks = {self};
-  if (!cluster.local()) {
-    self = cluster.task->ToString();
-    tasks = {"evaluator:0"};  // Also allowed if the cluster does not list an evaluator.
-    for (const TaskId& task : cluster.cluster.Tasks()) {
-      if (task.type != TaskType::kEvaluator) tasks.push_back(task.ToString());
-    }
-  }
-  MUSTER_ASSIGN_OR_RETURN(std::vector<Fault> mine, FaultsOf(self, arguments.faults, tasks));
-  if (!mine.empty())
-    LogWarning("--fault has {} fault{} for this process", mine.size(), mine.size() == 1 ? "" : "s");
-  return std::make_unique<Faults>(std::move(mine), Restarts());
-}
-
-absl::Status CheckDescriptors(const ClusterConfig& cluster) {
-  const int64_t limit = RaiseDescriptorLimit();
-  const int members = cluster.world_size().value_or(1);
-  const bool is_chief = cluster.role() == TaskType::kChief;
-  MUSTER_RETURN_IF_ERROR(CheckDescriptorLimit(limit, members, is_chief));
-  const std::string warning = DescriptorWarning(limit, members, is_chief);
-  if (!warning.empty()) LogWarning("{}", warning);
-  return absl::OkStatus();
 }
 
 void UseFileMode(const Job& job) {

@@ -3,13 +3,11 @@
 #pragma once
 
 #include <functional>
-#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "common/base/faults/faults.h"
-#include "common/cluster/cluster_config.h"
 #include "common/job/job.h"
 #include "common/process/stop_signals.h"
 #include "muster/status.h"
@@ -34,16 +32,6 @@ struct TaskMain {
 // the version. The return value is then the exit code.
 int RunTaskMain(int argc, char** argv, const TaskMain& main,
                 const std::function<absl::Status(const TaskArguments&, StopSignals*)>& body);
-
-// Returns the planned faults (docs/faults.md) of this task. Returns null if the command line has no
-// --fault. In a process without a cluster, the task is worker 0.
-absl::StatusOr<std::unique_ptr<Faults>> MakeFaults(const TaskArguments& arguments,
-                                                   const ClusterConfig& cluster);
-
-// Raises this process's limit on open files as far as possible. Returns an error if the limit is
-// too low for this process. Logs a warning if the process may need more files in a cluster of this
-// size.
-absl::Status CheckDescriptors(const ClusterConfig& cluster);
 
 // Sets the access mode of files that this process creates to the job's security.file_mode.
 // REQUIRES: LoadJob has checked the job.

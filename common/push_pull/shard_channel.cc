@@ -16,8 +16,10 @@ namespace {
 constexpr Duration kStall = std::chrono::seconds(1);
 constexpr Duration kDialLimit = std::chrono::seconds(10),
                    kDialSlice = std::chrono::milliseconds(20);
-constexpr Duration kFirstBackoff = std::chrono::milliseconds(10);
-constexpr Duration kLastBackoff = std::chrono::milliseconds(500);
+constexpr rpc::RetryPolicy kRetries = {.initial = std::chrono::milliseconds(10),
+                                       .max = std::chrono::milliseconds(500),
+                                       .multiplier = 2,
+                                       .jitter = 0};
 
 // Returns the memory of [begin, end) within the range that `all` covers.
 std::vector<std::span<float>> Cut(const std::vector<std::span<float>>& all, int64_t begin,
@@ -46,7 +48,8 @@ ShardChannel::ShardChannel(Options options)
       wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       logged_(options_.connection != 0),  // Only the first connection logs.
       connection_number_(static_cast<uint32_t>(options_.client->incarnation) +
-                         static_cast<uint32_t>(options_.connection)) {
+                         static_cast<uint32_t>(options_.connection)),
+      backoff_(kRetries) {
   for (const Chunk& chunk : options_.client->layout.chunks[options_.shard])
     pieces_.push_back(Cut(options_.client->parameters[options_.shard], chunk.begin, chunk.end));
   thread_ = std::thread([this] { Run(); });
@@ -234,7 +237,7 @@ absl::Status ShardChannel::Pump() {
   while (moved.ok() && *moved && !stopping_) {
     moved = link_->Pump(&answers_);
     if (!answers_.empty()) {
-      backoff_ = {};
+      backoff_.Reset();
       warned_ = false;
       options_.views->ReportSuccess(this);
       options_.answered(answers_, view_number());
@@ -256,8 +259,7 @@ void ShardChannel::Fail(const absl::Status& why) {
   if (stopping_) return;
   if (IsPermanent(why)) return options_.failed(Annotate(why, Server() + ": "));
   options_.views->ReportFailure(this, view_number(), Annotate(why, Server() + ": "));
-  backoff_ = backoff_ == Duration::zero() ? kFirstBackoff : std::min(2 * backoff_, kLastBackoff);
-  Sleep(backoff_);
+  Sleep(backoff_.Next());
 }
 
 void ShardChannel::Round() {

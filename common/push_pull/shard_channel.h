@@ -22,6 +22,7 @@
 #include "common/push_pull/client.h"
 #include "common/push_pull/shard_connection.h"
 #include "common/push_pull/view_cache.h"
+#include "common/rpc/retry.h"
 
 namespace muster::push_pull {
 
@@ -98,7 +99,7 @@ class ShardChannel {
   // The number of the channel's newest connection. Each new connection gets a higher number (modulo
   // 2^32). No two connections of this process to a shard have the same number.
   uint32_t connection_number_ = 0;
-  Duration backoff_{};
+  rpc::Backoff backoff_;  // The delays between connections. Starts again with each answer.
   const std::shared_ptr<SpanRecorder> spans_ = SpanThread::Recorder();
   std::thread thread_;
 };

@@ -36,9 +36,15 @@ std::vector<VariableSpec> SpecsOf(const VariableMessages& messages) {
                      message.together()});
     const proto::TableMessage& table = message.table();
     if (message.has_table())
-      specs.back().table = TableSpec{table.width(),     table.initializer(), table.scale(),
-                                     table.seed(),      table.type(),        table.max_rows(),
-                                     table.max_bytes(), table.eviction(),    table.admit_after()};
+      specs.back().table = TableSpec{.width = table.width(),
+                                     .initializer = table.initializer(),
+                                     .scale = table.scale(),
+                                     .seed = table.seed(),
+                                     .type = table.type(),
+                                     .max_rows = table.max_rows(),
+                                     .max_bytes = table.max_bytes(),
+                                     .eviction = table.eviction(),
+                                     .admit_after = table.admit_after()};
   }
   return specs;
 }

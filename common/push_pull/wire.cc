@@ -49,6 +49,12 @@ absl::StatusOr<Body> Decode(FrameKind kind, const FrameHeader& header) {
   return body;
 }
 
+// Sets `message` to the payload: the error's message, truncated to kMaxErrorBytes.
+FrameHeader EncodeError(const absl::Status& error, std::string* message) {
+  *message = std::string(Message(error)).substr(0, kMaxErrorBytes);
+  return Encode(FrameKind::kError, static_cast<int32_t>(error.code()), message->size());
+}
+
 }  // namespace
 
 uint64_t LayoutNumber(std::string_view digest) {
@@ -78,11 +84,6 @@ FrameHeader EncodeReply(Reply reply, std::span<const ReplyPart> parts, uint64_t 
   reply.parts = static_cast<uint32_t>(parts.size());
   reply.parts_crc = Crc32c(std::as_bytes(parts));
   return Encode(FrameKind::kReply, reply, parts.size_bytes() + data_bytes);
-}
-
-FrameHeader EncodeError(const absl::Status& error, std::string* message) {
-  *message = std::string(Message(error)).substr(0, kMaxErrorBytes);
-  return Encode(FrameKind::kError, static_cast<int32_t>(error.code()), message->size());
 }
 
 void SendError(const absl::Status& error, transport::DataConnection& connection,

@@ -146,8 +146,6 @@ transport::FrameHeader EncodeRequest(Request request, std::span<const RequestPar
                                      uint64_t data_bytes);
 transport::FrameHeader EncodeReply(Reply reply, std::span<const ReplyPart> parts,
                                    uint64_t data_bytes);
-// Sets `message` to the payload: the error's message, truncated to kMaxErrorBytes.
-transport::FrameHeader EncodeError(const absl::Status& error, std::string* message);
 // Sends a kError and shuts the connection down. Blocks for at most one second.
 void SendError(const absl::Status& error, transport::DataConnection& connection,
                const transport::AbortSignal& abort);

@@ -8,7 +8,6 @@
 
 #include <map>
 #include <utility>
-#include <vector>
 
 #include "absl/synchronization/mutex.h"
 #include "common/base/logging.h"

@@ -10,7 +10,6 @@
 #include <openssl/sha.h>
 #include <openssl/x509v3.h>
 
-#include <cstring>
 #include <memory>
 #include <optional>
 #include <string_view>

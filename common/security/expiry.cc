@@ -44,8 +44,8 @@ std::optional<int64_t> AuthorityExpiry(const std::string& chain, const std::stri
 
 void ExpiryWatch::Set(std::map<std::string, int64_t> ends) {
   absl::MutexLock lock(&mu_);
-  std::erase_if(last_logged_, [&](const auto& told) ABSL_NO_THREAD_SAFETY_ANALYSIS {
-    const auto before = ends_.find(told.first), now = ends.find(told.first);
+  std::erase_if(last_logged_, [&](const auto& entry) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+    const auto before = ends_.find(entry.first), now = ends.find(entry.first);
     return before == ends_.end() || now == ends.end() || before->second != now->second;
   });
   ends_ = std::move(ends);
@@ -56,9 +56,9 @@ void ExpiryWatch::Look(int64_t now) {
   for (const auto& [file, end] : ends_) {
     const int64_t left = end - now;
     if (left >= kWeek) continue;
-    const auto [told, first] = last_logged_.try_emplace(file, now);
-    if (!first && now - told->second < kDay) continue;
-    told->second = now;
+    const auto [logged, first] = last_logged_.try_emplace(file, now);
+    if (!first && now - logged->second < kDay) continue;
+    logged->second = now;
     LogWarning("the certificate {} {}", file,
                left < 0 ? "has expired: peers refuse it"
                         : fmt::format("expires in {} hours", left / kHour));

@@ -5,7 +5,6 @@
 #include <filesystem>
 #include <fstream>
 #include <set>
-#include <string_view>
 #include <utility>
 
 #include "common/base/files/record.h"
@@ -59,7 +58,8 @@ void TakePictures(const Event& event, const Summary::Value& value, RunContent* c
   set.files.assign(tensor.string_val().begin() + 2, tensor.string_val().end());
 }
 
-void Void(int64_t step, RunContent* content) {
+// Erases the points and pictures of `step` and later steps.
+void EraseFrom(int64_t step, RunContent* content) {
   for (auto& [tag, points] : content->scalars)
     std::erase_if(points, [&](const Point& point) { return point.step >= step; });
   std::erase_if(content->scalars, [](const auto& curve) { return curve.second.empty(); });
@@ -70,7 +70,7 @@ void TakeEvent(const Event& event, WriterFile* file, RunContent* content) {
   if (file->first == 0) file->first = event.wall_time();
   file->last = std::max(file->last, event.wall_time());
   if (IsStart(event)) {
-    Void(event.step(), content);
+    EraseFrom(event.step(), content);
     content->starts.push_back({file->writer, event.step(), event.wall_time()});
   }
   for (const Summary::Value& value : event.summary().value()) {

@@ -5,7 +5,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <csignal>
 #include <cstdlib>
 #include <memory>
@@ -81,7 +80,7 @@ class LogPrinter final : public ProgressSink {
 class TerminalPrinter final : public ProgressSink {
  public:
   TerminalPrinter() : display_(/*terminal=*/true, LocaleIsUtf8()) {
-    SetLogHooks([] { Put(kClearLine); }, [bar = bar_] { Put(bar->Get()); });
+    SetLogHooks([] { WriteStderr(kClearLine); }, [bar = bar_] { WriteStderr(bar->Get()); });
   }
   ~TerminalPrinter() override {
     FlushLog();  // Lines that are still pending then appear above the bar.
@@ -123,14 +122,6 @@ class TerminalPrinter final : public ProgressSink {
     std::string bar_ ABSL_GUARDED_BY(mutex_);
   };
 
-  // Called on the log's thread.
-  static void Put(std::string_view text) {
-    while (!text.empty()) {
-      const ssize_t written = write(STDERR_FILENO, text.data(), text.size());
-      if (written < 0 && errno != EINTR) return;
-      if (written > 0) text.remove_prefix(static_cast<size_t>(written));
-    }
-  }
   static int Width() {
     winsize size = {};
     return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;

@@ -6,7 +6,6 @@
 #include <cmath>
 #include <utility>
 
-#include "common/base/json/utf8.h"
 #include "common/cluster/verdict.h"
 
 namespace muster {

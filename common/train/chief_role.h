@@ -14,7 +14,7 @@
 #include "common/base/faults/faults.h"
 #include "common/cluster/cluster_config.h"
 #include "common/job/job.h"
-#include "common/train/membership.h"
+#include "common/train/observer.h"
 #include "common/train/state/checkpointing.h"
 
 namespace muster {
@@ -48,7 +48,7 @@ struct StartingPoint {
 class Replica;
 
 // The input of ChiefRole::Direct.
-struct DirectParts {
+struct DirectorStart {
   // A copy of the model on the CPU. The role saves checkpoints from this copy, and restores them
   // into it. Must outlive the call of Direct.
   Replica* replica = nullptr;
@@ -67,6 +67,8 @@ struct DirectParts {
   // integer buffers. If the program has integer buffers, the chief ignores the error only if the
   // ChiefRecord (chief/leases/chief_record.h) of an earlier chief has their values.
   absl::Status unloaded;
+  std::vector<Observer*> observers;       // ChiefRole::observers().
+  CheckpointSink* checkpoints = nullptr;  // ChiefRole::checkpoints(). Null: nothing is saved.
 };
 
 class ChiefRole {
@@ -83,7 +85,7 @@ class ChiefRole {
   // Runs a parameter-server job: directs workers and servers until all work is done and saved. Ends
   // the job before the call returns. The chief of such a job calls Direct instead of training, and
   // passes the returned status to End.
-  virtual absl::Status Direct(const DirectParts& parts) = 0;
+  virtual absl::Status Direct(const DirectorStart& start) = 0;
   // Thread-safe. Ends the job with `result` for all members. Has no effect if the job has already
   // ended. The caller must call End afterwards.
   virtual void EndJob(const absl::Status& result) = 0;

@@ -11,7 +11,7 @@
 
 namespace muster {
 
-// Implemented by an Observer (common/train/membership.h) that wants the graph of a run. The loop's
+// Implemented by an Observer (common/train/observer.h) that wants the graph of a run. The loop's
 // thread calls OnGraph once, after the first step of the run.
 class GraphObserver {
  public:

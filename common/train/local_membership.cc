@@ -19,17 +19,8 @@ class LocalMembership : public Membership {
     generation.replicas_per_rank = {num_replicas_};
     generation.replicas_on_host = num_replicas_;
     generation.owner_step = last_step;
-    if (cuda_devices_.empty()) {
-      generation.replicas = collective::MakeThreadCommunicators(num_replicas_, timeout_);
-      return generation;
-    }
-    collective::NcclOptions options;
-    options.devices = cuda_devices_;
-    options.timeout = timeout_;
-    MUSTER_ASSIGN_OR_RETURN(generation.replicas,
-                            collective::MakeNcclCommunicators(
-                                std::move(collective::MakeThreadCommunicators(1, timeout_)[0]),
-                                {num_replicas_}, options, [] { return false; }));
+    MUSTER_ASSIGN_OR_RETURN(auto made, MakeCommunicators());
+    for (auto& communicator : made) generation.replicas.push_back(std::move(communicator));
     return generation;
   }
   void SetPhase(Phase, int64_t) override {}
@@ -40,6 +31,16 @@ class LocalMembership : public Membership {
   absl::Status Finish(int64_t, const absl::Status& outcome) override { return outcome; }
 
  private:
+  absl::StatusOr<std::vector<std::unique_ptr<collective::Communicator>>> MakeCommunicators() const {
+    if (cuda_devices_.empty()) return collective::MakeThreadCommunicators(num_replicas_, timeout_);
+    collective::NcclOptions options;
+    options.devices = cuda_devices_;
+    options.timeout = timeout_;
+    return collective::MakeNcclCommunicators(
+        std::move(collective::MakeThreadCommunicators(1, timeout_)[0]), {num_replicas_}, options,
+        [] { return false; });
+  }
+
   const int num_replicas_;
   const Duration timeout_;
   const std::vector<int> cuda_devices_;

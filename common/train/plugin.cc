@@ -112,8 +112,10 @@ class ElfFile {
   std::string names_;
 };
 
-}  // namespace
-
+// Returns the stamp of the plugin `path`. MUSTER_PROGRAM stores a stamp in the plugin: a text with
+// the versions of Muster, LibTorch and the C++ ABI with which the plugin was built. Reads the file
+// without running its code. Returns a ConfigurationError in three cases: the file is missing or
+// damaged, it is not a shared library for this machine, or it does not contain exactly one program.
 absl::StatusOr<std::string> ReadStamp(const std::string& path) {
   MUSTER_ASSIGN_OR_RETURN(const ElfFile file, ElfFile::Open(path));
   const absl::StatusOr<std::string> section = file.Section(MUSTER_STAMP_SECTION);
@@ -129,6 +131,8 @@ absl::StatusOr<std::string> ReadStamp(const std::string& path) {
   }
   return stamp;
 }
+
+}  // namespace
 
 absl::StatusOr<ProgramFactory> LoadPlugin(const std::string& path) {
   MUSTER_ASSIGN_OR_RETURN(const std::string stamp, ReadStamp(path));

@@ -71,8 +71,7 @@ std::string ColumnName(size_t column, size_t columns) {
   return columns == 1 ? "x" : fmt::format("{}", column);
 }
 
-}  // namespace
-
+// Like PredictForHook, but `columns` must have a name for each tensor of `batch`.
 absl::StatusOr<at::Tensor> PredictBatch(Replica* replica, Precision precision, data::Batch batch,
                                         std::vector<std::string> columns) {
   const int64_t examples =
@@ -95,6 +94,8 @@ absl::StatusOr<at::Tensor> PredictBatch(Replica* replica, Precision precision, d
   }));
   return outputs;
 }
+
+}  // namespace
 
 absl::StatusOr<at::Tensor> PredictForHook(Replica* replica, Precision precision,
                                           const data::Batch& batch,

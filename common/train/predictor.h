@@ -20,15 +20,12 @@ namespace muster {
 
 class Replica;
 
-// Moves `batch` to the replica's device, and runs predict() on it. Returns a CPU tensor with one
-// row for each example. `columns` has a name for each tensor of `batch` (see muster::Prediction).
-// Models are in evaluation mode during the call. Returns a ConfigurationError if the program
-// refuses the input, and a ProgramError if the program fails. Called in the replica's thread.
-absl::StatusOr<at::Tensor> PredictBatch(Replica* replica, Precision precision, data::Batch batch,
-                                        std::vector<std::string> columns);
-// Implements CallbackContext::predict. Works like PredictBatch, except that `columns` may be empty.
-// If `columns` is empty, a single tensor has the name "x", and several tensors have the names "0",
-// "1" and so on.
+// Implements CallbackContext::predict. Moves `batch` to the replica's device, and runs predict() on
+// it. Returns a CPU tensor with one row for each example. `columns` has a name for each tensor of
+// `batch` (see muster::Prediction). If `columns` is empty, a single tensor has the name "x", and
+// several tensors have the names "0", "1" and so on. Models are in evaluation mode during the call.
+// Returns a ConfigurationError if the program refuses the input, and a ProgramError if the program
+// fails. Called in the replica's thread.
 absl::StatusOr<at::Tensor> PredictForHook(Replica* replica, Precision precision,
                                           const data::Batch& batch,
                                           const std::vector<std::string>& columns);

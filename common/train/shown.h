@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "common/train/membership.h"
+#include "common/train/observer.h"
 #include "muster/status.h"
 #include "proto/parameter_server.pb.h"
 

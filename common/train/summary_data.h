@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "common/train/membership.h"
+#include "common/train/observer.h"
 
 namespace muster {
 

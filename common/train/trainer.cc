@@ -211,7 +211,7 @@ int Trainer::DeclaredReplicas(int num_replicas, int world_size) const {
 }
 
 absl::Status Trainer::CheckLoaded(const Generation& generation) const {
-  if (unloaded_.ok() || states_[0].steps != 0) return absl::OkStatus();
+  if (unloaded_.ok() || states_[0].step != 0) return absl::OkStatus();
   if (generation.owner_step <= 0) return unloaded_;
   LogWarning("{}; this has no effect, because other processes hold the state of the run",
              Message(unloaded_));
@@ -224,26 +224,26 @@ LoopContext Trainer::ContextOf(const Generation& generation, Membership* members
   const int num_replicas = std::accumulate(counts.begin(), counts.end(), 0);
   const int first_replica = std::accumulate(counts.begin(), counts.begin() + generation.rank, 0);
   const int owner_replica = std::accumulate(counts.begin(), counts.begin() + generation.owner, 0);
-  return {options_.job,
-          datasets_,
-          named_datasets_,
-          membership,
-          options_.observers,
-          options_.checkpoints,
-          &snapshots_,
-          &kept_,
-          exchange,
-          num_replicas,
-          first_replica,
-          owner_replica,
-          generation.world_size(),
-          static_cast<int>(replicas_.size()),
-          options_.for_servers,
-          pipelines,
-          generation.replicas_on_host,
-          &damage_log_,
-          DeclaredReplicas(num_replicas, generation.world_size()),
-          options_.meter};
+  return {.job = options_.job,
+          .datasets = datasets_,
+          .named_datasets = named_datasets_,
+          .membership = membership,
+          .observers = options_.observers,
+          .checkpoints = options_.checkpoints,
+          .snapshots = &snapshots_,
+          .kept = &kept_,
+          .exchange = exchange,
+          .num_replicas = num_replicas,
+          .first_replica = first_replica,
+          .owner_replica = owner_replica,
+          .world_size = generation.world_size(),
+          .local_replicas = static_cast<int>(replicas_.size()),
+          .for_servers = options_.for_servers,
+          .pipelines = pipelines,
+          .replicas_on_host = generation.replicas_on_host,
+          .damage_log = &damage_log_,
+          .declared_replicas = DeclaredReplicas(num_replicas, generation.world_size()),
+          .meter = options_.meter};
 }
 
 void Trainer::LogReplicas(const LoopContext& context, int threads) const {
@@ -298,9 +298,9 @@ absl::Status Trainer::RunGeneration(Generation* generation, Membership* membersh
 
 absl::Status Trainer::Drain(Membership* membership) {
   if (options_.checkpoints == nullptr) return absl::OkStatus();
-  membership->SetPhase(Phase::kSave, states_[0].steps);
+  membership->SetPhase(Phase::kSave, states_[0].step);
   const absl::Status saved = options_.checkpoints->Drain();
-  return saved.ok() ? saved : SaveError(states_[0].steps, saved);
+  return saved.ok() ? saved : SaveError(states_[0].step, saved);
 }
 
 // If a generation ends after some replicas of this process have committed a step and others have
@@ -336,10 +336,10 @@ void Trainer::GatherNewest() {
 
 absl::Status Trainer::StateLost(Membership* membership) {
   const std::string why =
-      "no process has a whole state of the run: whoever had one was lost while it gave it to the "
-      "others";
+      "no process has a whole state of the run: the process that had it was lost while it sent the "
+      "state to the others";
   if (!options_.begins_run)
-    return PeerLost(why + "; waiting for a chief that goes on from the last checkpoint");
+    return PeerLost(why + "; waiting for a chief that continues from the last checkpoint");
   // Waits for a save in progress, whose state is newer than the previous checkpoint.
   const absl::Status saved = Drain(membership);
   if (!saved.ok()) LogWarning("{}", Message(saved));
@@ -372,7 +372,7 @@ absl::Status Trainer::RunOnce(Membership* membership) {
   if (status.ok() || ExitCodeOf(status) == ExitCode::kPreempted) {
     // The other members wait for this process until its save is complete.
     const absl::Status saved = Drain(membership);
-    if (saved.ok()) return membership->Finish(states_[0].steps, status);
+    if (saved.ok()) return membership->Finish(states_[0].step, status);
     status = saved;
   }
   membership->ReportFailure(status);
@@ -389,7 +389,7 @@ absl::Status Trainer::Run(Membership* membership) {
     LogWarning("this generation is over: {}; this task joins the next one {}", Message(status),
                states_[0].last_step() < 0
                    ? std::string("without a state")
-                   : fmt::format("with the state after step {}", states_[0].steps));
+                   : fmt::format("with the state after step {}", states_[0].step));
   }
 }
 

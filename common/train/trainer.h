@@ -18,6 +18,7 @@
 #include "common/job/job.h"
 #include "common/train/input/damaged_examples.h"
 #include "common/train/membership.h"
+#include "common/train/observer.h"
 #include "common/train/replica/replica.h"
 #include "common/train/replica/replica_buffers.h"
 #include "common/train/state/checkpointing.h"

@@ -45,7 +45,6 @@ class SharedMemory {
   SharedMemory& operator=(const SharedMemory&) = delete;
 
   // The caller must not write to a region that was opened with `writable` false.
-  std::span<std::byte> bytes() const { return {base_, size_t(place_.bytes)}; }
   std::span<float> floats() const {
     return {reinterpret_cast<float*>(base_), size_t(place_.bytes) / sizeof(float)};
   }

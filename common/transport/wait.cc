@@ -21,8 +21,8 @@ constexpr Duration kLook = std::chrono::milliseconds(10);
 }  // namespace
 
 AbortSignal::AbortSignal() : fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-  static std::atomic<bool> told = false;
-  if (fd_ < 0 && !told.exchange(true)) {
+  static std::atomic<bool> logged = false;
+  if (fd_ < 0 && !logged.exchange(true)) {
     LogWarning("waits poll, because no descriptor for a signal can be created: {}; raise ulimit -n",
                strerror(errno));
   }

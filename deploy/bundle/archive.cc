@@ -11,7 +11,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <set>
-#include <utility>
 
 #include "common/base/files/created_files.h"
 #include "common/base/files/fd.h"

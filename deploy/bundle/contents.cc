@@ -4,12 +4,11 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <set>
-#include <sstream>
 #include <utility>
 
+#include "common/base/files/files.h"
 #include "deploy/bundle/archive.h"
 #include "deploy/bundle/licenses.h"
 #include "muster/json.h"
@@ -119,14 +118,6 @@ class Planner {
   std::set<std::string> job_programs_;
 };
 
-absl::StatusOr<std::string> ReadText(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::stringstream text;
-  text << file.rdbuf();
-  if (!file) return ConfigurationError(fmt::format("cannot read {}", path));
-  return text.str();
-}
-
 absl::Status AddBinary(const BundleEntry& entry, const std::string& name, ArchiveWriter* archive,
                        uint64_t* size) {
   MUSTER_ASSIGN_OR_RETURN(ElfFile elf, ElfFile::Read(entry.path));
@@ -158,7 +149,7 @@ absl::StatusOr<uint64_t> WriteBundle(const Bundle& bundle, const std::string& pa
     }
     std::string text = entry.text;
     if (!entry.path.empty()) {
-      MUSTER_ASSIGN_OR_RETURN(text, ReadText(entry.path));
+      MUSTER_ASSIGN_OR_RETURN(text, ReadTextFile(entry.path));
     }
     size += text.size();
     MUSTER_RETURN_IF_ERROR(archive.Add(name, text, /*executable=*/false));

@@ -4,10 +4,12 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdlib>
+#include <optional>
 #include <string>
 #include <utility>
 
 #include "common/base/logging.h"
+#include "common/process/command_line.h"
 #include "deploy/bundle/archive.h"
 #include "deploy/bundle/contents.h"
 #include "deploy/command.h"
@@ -58,13 +60,8 @@ int Main(int argc, char** argv) {
   bundle->add_option("--compression", arguments.compression, "From 1, quick, to 19, small")
       ->type_name("N")
       ->capture_default_str();
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : static_cast<int>(ExitCode::kConfiguration);
-  }
-  const absl::Status done = MakeBundle(std::move(arguments));
-  return done.ok() ? 0 : ReportError("bundle", done);
+  if (const std::optional<int> code = ParseCommandLine(app, argc, argv)) return *code;
+  return ReportStatus("bundle", MakeBundle(std::move(arguments)));
 }
 
 }  // namespace

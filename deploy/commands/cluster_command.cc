@@ -133,9 +133,8 @@ void PrintForPeople(const ClusterConfig& config) {
 }
 
 launcher::PlannedTask PlannedFor(TaskId task, const ClusterConfig& config) {
-  return {.type = std::string(TaskTypeName(task.type)),
-          .index = task.index,
-          .address = config.cluster.AddressOf(task).ToString()};
+  return {
+      .type = task.type, .index = task.index, .address = config.cluster.AddressOf(task).ToString()};
 }
 
 // Returns the value of CUDA_VISIBLE_DEVICES for this task, nullopt without GPUs.
@@ -180,7 +179,7 @@ class ClusterCommand : public Command {
 
   int Run() override {
     const absl::StatusOr<int> result = Cluster();
-    const int code = result.ok() ? *result : ReportError("cluster", result.status());
+    const int code = result.ok() ? *result : ReportStatus("cluster", result.status());
     if (!exit_codes_.empty() && !evaluator_) ranks::WriteExitCode(exit_codes_, rank_, code);
     return code;
   }
@@ -344,7 +343,7 @@ class ClusterCommand : public Command {
     const TaskId task = config.task.value_or(TaskId{TaskType::kWorker, 0});
     evaluator_ = task.type == TaskType::kEvaluator;
     ranks::TaskCommand command;
-    command.task = {.type = std::string(TaskTypeName(task.type)), .index = task.index};
+    command.task = {.type = task.type, .index = task.index};
     command.restarts = restarts_;
     if (bin_dir_.empty()) {
       MUSTER_ASSIGN_OR_RETURN(bin_dir_, OwnFolder());

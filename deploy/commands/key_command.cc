@@ -44,7 +44,7 @@ class KeyCommand : public Command {
 
   int Run() override {
     const absl::Status done = new_->parsed() ? New() : token_->parsed() ? Token() : Certificates();
-    return done.ok() ? 0 : ReportError("key", done);
+    return ReportStatus("key", done);
   }
 
  private:

@@ -6,12 +6,11 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
-#include <fstream>
-#include <sstream>
 #include <string>
 #include <vector>
 
 #include "common/base/files/created_files.h"
+#include "common/base/files/files.h"
 #include "common/base/json/ordered_json.h"
 #include "common/base/json/utf8.h"
 #include "common/cluster/cluster_config.h"
@@ -25,14 +24,11 @@
 namespace muster {
 namespace {
 
-absl::StatusOr<std::string> ReadText(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::stringstream text;
-  text << file.rdbuf();
-  if (!file) return ConfigurationError(fmt::format("cannot read {}", path));
-  if (ValidUtf8(text.str()) != text.str())
+absl::StatusOr<std::string> ReadUtf8(const std::string& path) {
+  MUSTER_ASSIGN_OR_RETURN(std::string text, ReadTextFile(path));
+  if (ValidUtf8(text) != text)
     return ConfigurationError(fmt::format("{} is not UTF-8, which a ConfigMap has to be", path));
-  return text.str();
+  return text;
 }
 
 // Returns the keys of the job file and --set, before paths are resolved.
@@ -104,10 +100,7 @@ class ManifestCommand : public Command {
     return app;
   }
 
-  int Run() override {
-    const absl::Status done = Print();
-    return done.ok() ? 0 : ReportError("manifest", done);
-  }
+  int Run() override { return ReportStatus("manifest", Print()); }
 
  private:
   absl::Status Print() {
@@ -136,7 +129,7 @@ class ManifestCommand : public Command {
     MUSTER_ASSIGN_OR_RETURN(const StrategyKind strategy, StrategyOn(job, request_));
     MUSTER_RETURN_IF_ERROR(CheckJobOnPods(written, job, request_));
     request_.chief_computes = strategy != StrategyKind::kParameterServer;
-    MUSTER_ASSIGN_OR_RETURN(request_.job, ReadText(job_));
+    MUSTER_ASSIGN_OR_RETURN(request_.job, ReadUtf8(job_));
     MUSTER_RETURN_IF_ERROR(CheckConfigMapSize(request_));
     PutModelDirOnVolume(job, job_, &request_);
     return absl::OkStatus();

@@ -56,10 +56,7 @@ class NewCommand : public Command {
     return app;
   }
 
-  int Run() override {
-    const absl::Status status = Write();
-    return status.ok() ? 0 : ReportError("new", status);
-  }
+  int Run() override { return ReportStatus("new", Write()); }
 
  private:
   absl::Status Write() {

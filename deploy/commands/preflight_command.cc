@@ -66,15 +66,15 @@ class PreflightCommand : public Command {
 
   int Run() override {
     const absl::StatusOr<ClusterConfig> config = ClusterFromEnvironment(ProcessEnvironment());
-    if (!config.ok()) return ReportError("preflight", config.status());
+    if (!config.ok()) return ReportStatus("preflight", config.status());
     config_ = *config;
     if (config_.dynamic)
-      return ReportError(
+      return ReportStatus(
           "preflight", ConfigurationError("TF_CONFIG lists only a part of the cluster (Kubeflow's "
                                           "dynamic workers), so preflight cannot check it"));
     if (!job_file_.empty()) {
       absl::StatusOr<Job> job = LoadJob(job_file_, overrides_);
-      if (!job.ok()) return ReportError("preflight", job.status());
+      if (!job.ok()) return ReportStatus("preflight", job.status());
       job_ = *std::move(job);
       DigestFiles(&job_);
     }
@@ -233,7 +233,7 @@ class PreflightCommand : public Command {
       std::vector<std::string> tasks;
       for (const auto& [task, neighbour] : found_.neighbours)
         if (Obstacle(task).empty()) tasks.push_back(task);
-      return survey.Tell(tasks, obstacle);
+      return survey.Cancel(tasks, obstacle);
     }
     survey.SetFacts(OwnFacts());
     preflight::SurveyResult result = leads      ? survey.Lead()

@@ -27,7 +27,7 @@ class ToolCommand : public Command {
 
   int Run() override {
     const absl::StatusOr<std::string> folder = OwnFolder();
-    if (!folder.ok()) return ReportError(name_.c_str(), folder.status());
+    if (!folder.ok()) return ReportStatus(name_.c_str(), folder.status());
     const std::string tool = fmt::format("{}/{}", *folder, binary_);
     std::vector<std::string> arguments = app_->remaining();
     arguments.insert(arguments.begin(), {tool, name_});
@@ -36,11 +36,11 @@ class ToolCommand : public Command {
     pointers.push_back(nullptr);
     FindTorchByEnvironment();
     execv(tool.c_str(), pointers.data());
-    return ReportError(name_.c_str(),
-                       ConfigurationError(fmt::format("cannot start {}: {}; install it beside "
-                                                      "this binary, or build it with `make "
-                                                      "programs`",
-                                                      tool, std::strerror(errno))));
+    return ReportStatus(name_.c_str(),
+                        ConfigurationError(fmt::format("cannot start {}: {}; install it beside "
+                                                       "this binary, or build it with `make "
+                                                       "programs`",
+                                                       tool, std::strerror(errno))));
   }
 
  private:

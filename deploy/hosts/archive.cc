@@ -63,8 +63,8 @@ absl::StatusOr<std::string> PathWithin(const std::string& path, const std::strin
   return relative.string();
 }
 
-absl::StatusOr<Archive> MakeArchive(const std::vector<std::string>& paths,
-                                    launcher::SignalQueue& signals) {
+absl::StatusOr<TarArchive> MakeArchive(const std::vector<std::string>& paths,
+                                       launcher::SignalQueue& signals) {
   std::error_code error;
   const std::string current = fs::current_path(error).string();
   std::string name = (fs::temp_directory_path(error) / "muster-copy-XXXXXX").string();
@@ -87,7 +87,7 @@ absl::StatusOr<Archive> MakeArchive(const std::vector<std::string>& paths,
   }
   absl::StatusOr<CommandResult> result =
       status.ok() ? RunCommand(arguments, signals, kArchiveTimeout) : status;
-  Archive archive;
+  TarArchive archive;
   archive.file = Fd(open(name.c_str(), O_RDONLY | O_CLOEXEC));
   unlink(name.c_str());
   if (!result.ok()) return result.status();

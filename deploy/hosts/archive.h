@@ -12,7 +12,7 @@
 
 namespace muster::hosts {
 
-struct Archive {
+struct TarArchive {
   // "/proc/self/fd/N", where N is the descriptor in `file`. The file has no name in the file
   // system.
   std::string path;
@@ -24,8 +24,8 @@ struct Archive {
 // Makes an archive of files and folders. Paths in the archive are relative to the current folder.
 // Returns ConfigurationError for a path that does not exist or is outside the current folder.
 // Returns Preempted if a signal in `signals` requests a stop.
-absl::StatusOr<Archive> MakeArchive(const std::vector<std::string>& paths,
-                                    launcher::SignalQueue& signals);
+absl::StatusOr<TarArchive> MakeArchive(const std::vector<std::string>& paths,
+                                       launcher::SignalQueue& signals);
 
 // Returns `path` relative to the folder `current`, which is an absolute path. Returns
 // ConfigurationError if `path` is outside `current`.

@@ -247,18 +247,10 @@ void HostConnection::CheckVersion(std::string_view version) {
 // Returns false if nothing more can be read now.
 bool HostConnection::ReadSome(Fd* from, launcher::LineSplitter* lines, bool error) {
   if (!*from) return false;
-  char bytes[64 * 1024];
-  const ssize_t size = read(from->get(), bytes, sizeof bytes);
   const auto on_line = [&](std::string_view line) { error ? OnError(line) : OnLine(line); };
-  if (size > 0) {
-    lines->Append({bytes, static_cast<size_t>(size)}, on_line);
-    return true;
-  }
-  if (size < 0 && errno == EINTR) return true;
-  if (size < 0 && errno == EAGAIN) return false;
-  lines->Finish(on_line);
-  from->Reset();
-  return false;
+  const bool more = launcher::ReadLines(from, lines, on_line);
+  if (!*from) lines->Finish(on_line);
+  return more;
 }
 
 // Reads the remaining output of ssh. Does not wait for the end of the stream, because a process of
@@ -274,8 +266,9 @@ void HostConnection::Drain() {
 absl::Status HostConnection::WhyEnded(int code) const {
   const bool waits = phase_ == Phase::kCopied || phase_ == Phase::kReady;
   const bool old = waits && Clock::now() - remarked_ > kLastWords;
-  const bool told = !remarks_.empty() && !old;
-  const std::string last = told ? remarks_.back() : fmt::format("ssh ended with code {}", code);
+  const bool explained = !remarks_.empty() && !old;
+  const std::string last =
+      explained ? remarks_.back() : fmt::format("ssh ended with code {}", code);
   switch (phase_) {
     case Phase::kConnecting:
       return CannotConnect(options_.target, last);
@@ -287,9 +280,10 @@ absl::Status HostConnection::WhyEnded(int code) const {
     case Phase::kCopied:
       return PeerLost(fmt::format("the connection to {} ended: {}", options_.target, last));
     default:
-      return PeerLost(fmt::format(
-          "the connection to {} ended: {}", options_.target,
-          code == 255 || told ? last : fmt::format("muster run-tasks ended with code {}", code)));
+      return PeerLost(fmt::format("the connection to {} ended: {}", options_.target,
+                                  code == 255 || explained
+                                      ? last
+                                      : fmt::format("muster run-tasks ended with code {}", code)));
   }
 }
 

@@ -33,6 +33,7 @@ namespace {
 
 using launcher::Child;
 using launcher::ExitReport;
+using launcher::kMaxPacket;
 using launcher::LineSplitter;
 
 // Timeout for killed processes to disappear.
@@ -41,8 +42,6 @@ constexpr Duration kReapTimeout = std::chrono::seconds(5);
 constexpr size_t kCongested = 1 << 20;
 // How often the mark of copied files is renewed.
 constexpr Duration kRenewMark = std::chrono::hours(1);
-// The limit of a progress packet in bytes.
-constexpr size_t kMaxPacket = 128 * 1024;
 
 // Binds an abstract Unix socket that marks the launch on this host. The socket disappears with the
 // process. Blocks while another process holds the mark, up to a deadline.
@@ -258,20 +257,9 @@ void Runner::ReadTask(int index, const pollfd* polled) {
 
 // Returns false if nothing more can be read now.
 bool Runner::ReadSome(int index, Fd* from, LineSplitter* lines, char kind) {
-  if (!*from) return false;
-  const auto on_line = [&](std::string_view line) {
+  return launcher::ReadLines(from, lines, [&](std::string_view line) {
     AppendTaskLine({kind, static_cast<size_t>(index), line}, &pending_);
-  };
-  char bytes[kMaxPacket];
-  const ssize_t size = read(from->get(), bytes, sizeof bytes);
-  if (size > 0) {
-    lines->Append({bytes, static_cast<size_t>(size)}, on_line);
-    return true;
-  }
-  if (size < 0 && errno == EINTR) return true;
-  if (size < 0 && errno == EAGAIN) return false;
-  from->Reset();
-  return false;
+  });
 }
 
 void Runner::ReapAll() {

@@ -24,7 +24,6 @@
 #include "deploy/hosts/messages.h"
 #include "deploy/hosts/names.h"
 #include "deploy/hosts/ssh_command.h"
-#include "deploy/launcher/shell_word.h"
 
 namespace muster::hosts {
 namespace {
@@ -91,7 +90,7 @@ class SshProcesses final : public launcher::Processes, public ConnectionListener
 
  private:
   absl::Status MakeControlFolder();
-  absl::Status Connect(const Archive* archive, SignalQueue& signals);
+  absl::Status Connect(const TarArchive* archive, SignalQueue& signals);
   absl::Status Prepare(SignalQueue& signals);
   // Blocks until `done` returns true. Returns Preempted after a stop signal, the status of a lost
   // connection, or DeadlinePassed after `limit`.
@@ -99,7 +98,7 @@ class SshProcesses final : public launcher::Processes, public ConnectionListener
   absl::Status WaitFor(Done done, std::optional<MonotonicTime> limit, SignalQueue& signals);
   absl::Status DivideGpus();
   absl::Status GiveAddresses();
-  void Announce(const Archive* archive);
+  void Announce(const TarArchive* archive);
   std::string TasksOn(size_t host) const;
 
   void OnMessage(size_t host, const Json& message) override;
@@ -155,11 +154,11 @@ absl::StatusOr<std::vector<PlannedTask>> SshProcesses::Plan(SignalQueue& signals
   plan_ = launcher::PlanCluster(request_.size, std::vector<int>(places.size(), 1));
   for (const size_t host : places) tasks_.push_back({host, false, 0, std::nullopt});
   MUSTER_ASSIGN_OR_RETURN(names_, NamesInCluster(request_.ssh, request_.hosts, signals));
-  std::optional<Archive> archive;
+  std::optional<TarArchive> archive;
   if (!request_.copy.empty()) {
     MUSTER_ASSIGN_OR_RETURN(archive, MakeArchive(request_.copy, signals));
   }
-  const Archive* copied = archive ? &*archive : nullptr;
+  const TarArchive* copied = archive ? &*archive : nullptr;
   if (archive && archive->bytes > kLarge)
     output_.Say(fmt::format("copying {:.0f} MB to each host that does not have it",
                             static_cast<double>(archive->bytes) / 1e6));
@@ -187,7 +186,7 @@ absl::Status SshProcesses::MakeControlFolder() {
   return absl::OkStatus();
 }
 
-absl::Status SshProcesses::Connect(const Archive* archive, SignalQueue& signals) {
+absl::Status SshProcesses::Connect(const TarArchive* archive, SignalQueue& signals) {
   std::string unpack;
   if (!request_.folder.empty()) {
     folder_ = NamedFolder(request_.folder);
@@ -322,7 +321,7 @@ std::string SshProcesses::TasksOn(size_t host) const {
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
-void SshProcesses::Announce(const Archive* archive) {
+void SshProcesses::Announce(const TarArchive* archive) {
   for (size_t host = 0; host < connections_.size(); ++host) {
     const std::string tasks = TasksOn(host);
     output_.Say(

@@ -121,17 +121,15 @@ std::string NamesOf(const std::vector<std::string>& names) {
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
-// Returns how many GPUs the job's `devices` require: the highest index plus one. "cuda:0,3" needs
-// four.
-int NeededEach(const std::string& devices) {
+}  // namespace
+
+int GpusNeeded(const std::string& devices) {
+  if (!devices.starts_with("cuda")) return 0;
   int needed = 1;
-  if (!devices.starts_with("cuda")) return needed;
   for (size_t at = devices.find(':'); at != std::string::npos; at = devices.find(',', at + 1))
     needed = std::max(needed, std::atoi(devices.c_str() + at + 1) + 1);
   return needed;
 }
-
-}  // namespace
 
 absl::StatusOr<GpuInventory> ReadGpusHere(const char* library, const char* folder) {
   if (const std::optional<Nvml> nvml = Nvml::Load(library)) return Ask(*nvml);
@@ -182,12 +180,14 @@ absl::StatusOr<GpuPlan> AssignGpus(const std::vector<std::string>& gpus,
   std::vector<std::string> names;
   for (size_t i = 0; i < tasks.size(); ++i) {
     plan.visible[i] = "";
-    if (tasks[i].type != "worker" && (use.servers || tasks[i].type != "chief")) continue;
+    const bool trains =
+        tasks[i].type == TaskType::kWorker || (tasks[i].type == TaskType::kChief && !use.servers);
+    if (!trains) continue;
     members.push_back(i);
     names.push_back(tasks[i].Name());
   }
   const size_t per_member = members.empty() ? 0 : gpus.size() / members.size();
-  const auto needed = static_cast<size_t>(NeededEach(use.devices));
+  const auto needed = static_cast<size_t>(std::max(1, GpusNeeded(use.devices)));
   if (per_member < needed) {
     const std::string short_of =
         fmt::format("{} GPU{} for {} member{} ({})", gpus.size(), gpus.size() == 1 ? "" : "s",

@@ -40,6 +40,10 @@ absl::StatusOr<GpuInventory> ReadGpusHere(const char* library = "libnvidia-ml.so
 absl::StatusOr<std::vector<std::string>> VisibleGpus(const GpuInventory& inventory,
                                                      const std::optional<std::string>& variable);
 
+// Returns how many GPUs the value of "devices" in the job file requires of each member: the highest
+// index plus one, so that "cuda:0,3" needs four. Returns 0 if it does not begin with "cuda".
+int GpusNeeded(const std::string& devices);
+
 struct GpuUse {
   std::string devices = "auto";  // The value of "devices" in the job file.
   // True for a job with parameter servers: only the workers use GPUs, and each worker uses one GPU.

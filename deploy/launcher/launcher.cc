@@ -204,8 +204,8 @@ void Launcher::OnProgress(size_t index, std::string_view line) {
   const absl::StatusOr<Json> json = ParseJson(line, "progress");
   if (!json.ok()) return;
   if (IsSupervisorLine(*json)) {
-    if (const auto told = SupervisorLineFromJson(*json); told.ok())
-      Note(Clock::now(), *told, &state_);
+    if (const auto message = SupervisorLineFromJson(*json); message.ok())
+      Note(Clock::now(), *message, &state_);
     return;
   }
   const absl::StatusOr<ProgressState> state = ProgressFromJson(*json);
@@ -287,7 +287,7 @@ void Launcher::ReapAll() {
 // reported its failure itself.
 void Launcher::NotifyChief(const TaskState& task) {
   if (task.report.signal == 0 && task.report.code < 128) return;
-  if (task.task.lead || task.task.type == "evaluator") return;
+  if (task.task.lead || task.task.type == TaskType::kEvaluator) return;
   if (Restartable(state_, task, request_.options) || state_.stop_requests > 0) return;
   const TaskState& lead = state_.tasks[0];  // The lead comes first.
   if (lead.ended) return;

@@ -37,7 +37,8 @@ struct LaunchRequest {
   GpuPlan gpus;
   LaunchOptions options;
   // Tells the chief that a task has ended and will not be restarted. Without this notice, the chief
-  // would wait for the task. Called on the thread of TaskExitNotifier. Null: the chief is not told.
+  // would wait for the task. Called on the thread of TaskExitNotifier. Null: the chief gets no
+  // notice.
   std::function<void(const TaskExitNotice&)> tell_chief;
   // Called once with the lead (plan.h), after its address has been chosen and before any task
   // starts. May be null.

@@ -2,11 +2,13 @@
 
 #include <fmt/format.h>
 
+#include "common/cluster/cluster_config.h"
+
 namespace muster::launcher {
 
-std::string PlannedTask::Id() const { return fmt::format("{}:{}", type, index); }
-std::string PlannedTask::Name() const { return fmt::format("{} {}", type, index); }
-std::string PlannedTask::Binary() const { return "muster-" + type; }
+std::string PlannedTask::Id() const { return TaskId{type, index}.ToString(); }
+std::string PlannedTask::Name() const { return TaskId{type, index}.DisplayName(); }
+std::string PlannedTask::Binary() const { return BinaryName(type); }
 
 absl::Status Check(const ClusterSize& size) {
   if (size.workers < 0 || size.ps < 0) {
@@ -32,23 +34,25 @@ absl::Status Check(const ClusterSize& size) {
 
 std::vector<PlannedTask> PlanCluster(const ClusterSize& size, const std::vector<int>& ports) {
   std::vector<PlannedTask> tasks;
-  auto add = [&](const std::string& type, int count) {
+  auto add = [&](TaskType type, int count) {
     for (int i = 0; i < count; ++i) {
       tasks.push_back({type, i, fmt::format("127.0.0.1:{}", ports.at(tasks.size()))});
     }
   };
-  add("chief", size.chief ? 1 : 0);
-  add("worker", size.workers);
-  add("ps", size.ps);
-  add("evaluator", size.evaluator ? 1 : 0);
+  add(TaskType::kChief, size.chief ? 1 : 0);
+  add(TaskType::kWorker, size.workers);
+  add(TaskType::kPs, size.ps);
+  add(TaskType::kEvaluator, size.evaluator ? 1 : 0);
   tasks.front().lead = true;
   return tasks;
 }
 
 std::string TfConfigFor(const std::vector<PlannedTask>& cluster, const PlannedTask& task) {
   Json spec = Json::object();
-  for (const PlannedTask& member : cluster) spec[member.type].push_back(member.address);
-  const Json config = {{"cluster", spec}, {"task", {{"type", task.type}, {"index", task.index}}}};
+  for (const PlannedTask& member : cluster)
+    spec[std::string(TaskTypeName(member.type))].push_back(member.address);
+  const Json config = {{"cluster", spec},
+                       {"task", {{"type", TaskTypeName(task.type)}, {"index", task.index}}}};
   return config.dump();
 }
 

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "common/cluster/task.h"
 #include "muster/json.h"
 #include "muster/status.h"
 
@@ -20,7 +21,7 @@ struct ClusterSize {
 };
 
 struct PlannedTask {
-  std::string type;  // "chief", "worker", "ps" or "evaluator".
+  TaskType type = TaskType::kChief;
   int index = 0;
   std::string address;  // "127.0.0.1:20017"
   // True for the lead: the chief, or worker 0 in a cluster without a chief. The exit code of the

@@ -18,7 +18,7 @@ absl::StatusOr<TaskLog> TaskLog::Open(const std::string& directory, const Planne
         fmt::format("cannot make the folder for logs {}: {}", directory, std::strerror(error)));
   }
   TaskLog log;
-  log.path_ = fmt::format("{}/{}-{}.log", directory, task.type, task.index);
+  log.path_ = fmt::format("{}/{}-{}.log", directory, TaskTypeName(task.type), task.index);
   log.fd_ = CreateFile(log.path_, O_WRONLY | O_APPEND);
   if (!log.fd_) {
     return ConfigurationError(fmt::format("cannot write {}: {}", log.path_, FileErrorText(errno)));

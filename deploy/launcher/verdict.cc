@@ -21,7 +21,7 @@ bool Retryable(const ExitReport& report) { return report.signal != 0 || report.c
 // True if the task ended for its own reason. An evaluator never fails a job, and a task that exited
 // as preempted was asked to stop.
 bool Failed(const TaskState& task) {
-  return task.ended && task.task.type != "evaluator" && task.report.code != 0 &&
+  return task.ended && task.task.type != TaskType::kEvaluator && task.report.code != 0 &&
          !WasAskedToStop(task.report);
 }
 
@@ -29,8 +29,8 @@ bool Failed(const TaskState& task) {
 // a parameter-server job. The chief decides how few tasks are enough.
 bool IsTolerated(const TaskState& task, const LaunchOptions& options) {
   if (task.task.lead || !Retryable(task.report)) return false;
-  if (task.task.type == "worker") return options.elastic || options.independent;
-  return task.task.type == "ps" && options.independent;
+  if (task.task.type == TaskType::kWorker) return options.elastic || options.independent;
+  return task.task.type == TaskType::kPs && options.independent;
 }
 
 // Returns the first failure that counts for a verdict.
@@ -75,10 +75,6 @@ LaunchVerdict VerdictOfTask(const TaskState& task) {
   return {task.report.code, WasAskedToStop(task.report),
           fmt::format("{} {}", task.task.Name(), Describe(task.report))};
 }
-
-}  // namespace
-
-namespace {
 
 // Returns true if the launcher would restart the task after killing its process.
 bool Replaceable(const LaunchState& state, const TaskState& task, const LaunchOptions& options) {
@@ -157,7 +153,8 @@ std::optional<LaunchDecision> NextRestart(MonotonicTime now, const LaunchState& 
 }  // namespace
 
 bool GoesOnWithout(const LaunchState& state, const TaskState& task) {
-  if (task.task.type != "evaluator" || Lead(state).ended || state.stop_requests > 0) return false;
+  if (task.task.type != TaskType::kEvaluator || Lead(state).ended || state.stop_requests > 0)
+    return false;
   if (std::any_of(state.tasks.begin(), state.tasks.end(), Failed)) return false;
   // Another code may be the job's verdict, which the evaluator received from the chief.
   return task.report.signal != 0 || task.report.code == static_cast<int>(ExitCode::kRetryable) ||

@@ -10,6 +10,8 @@
 #include <cstring>
 #include <filesystem>
 
+#include "deploy/launcher/gpus.h"
+
 namespace muster::preflight {
 namespace {
 
@@ -86,13 +88,7 @@ int CountGpus(const std::string& folder) {
 
 Check CheckGpus(const std::string& devices, int gpus) {
   Check check{.name = "devices"};
-  int needed = 0;
-  if (devices.starts_with("cuda")) {
-    needed = 1;
-    // "cuda:0,3" needs four.
-    for (size_t at = devices.find(':'); at != std::string::npos; at = devices.find(',', at + 1))
-      needed = std::max(needed, std::atoi(devices.c_str() + at + 1) + 1);
-  }
+  const int needed = launcher::GpusNeeded(devices);
   check.ok = gpus >= needed;
   check.what =
       fmt::format("devices is \"{}\", {} GPU{} on this host", devices, gpus, gpus == 1 ? "" : "s");

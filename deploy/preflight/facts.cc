@@ -83,7 +83,7 @@ Json ToJson(const PathFacts& path) {
           {"problem", path.problem},
           {"own_mtu", path.own_mtu},
           {"mtu", path.mtu},
-          {"told_mtu", path.told_mtu},
+          {"told_mtu", path.reported_mtu},
           {"bits_per_second", path.bits_per_second},
           {"round_trip", path.round_trip}};
 }
@@ -96,7 +96,7 @@ absl::StatusOr<PathFacts> PathFactsFromJson(const Json& json) {
       .Read("problem", &path.problem)
       .Read("own_mtu", &path.own_mtu)
       .Read("mtu", &path.mtu)
-      .Read("told_mtu", &path.told_mtu)
+      .Read("told_mtu", &path.reported_mtu)
       .Read("bits_per_second", &path.bits_per_second)
       .Read("round_trip", &path.round_trip);
   MUSTER_RETURN_IF_ERROR(object.Finish());

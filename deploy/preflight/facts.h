@@ -37,12 +37,12 @@ struct ClockOffset {
   double round_trip = 0;
 };
 
-// The measurements of the network path from one task to another. `own_mtu`, `mtu` and `told_mtu`
-// are the fields `own`, `found` and `told` of PathMtu (path.h).
+// The measurements of the network path from one task to another. `own_mtu`, `mtu` and
+// `reported_mtu` are the fields `own`, `found` and `reported` of PathMtu (path.h).
 struct PathFacts {
   std::string from, to;  // Tasks.
   std::string problem;   // Why the measurement failed, or "".
-  int own_mtu = 0, mtu = 0, told_mtu = 0;
+  int own_mtu = 0, mtu = 0, reported_mtu = 0;
   double bits_per_second = 0;
   double round_trip = 0;  // In seconds.
 };

@@ -143,7 +143,7 @@ Check MtuCheck(const PathFacts& path) {
       "packets of more than {} bytes do not pass {}, and the "
       "interface sends up to {}",
       path.mtu, way, path.own_mtu);
-  if (path.told_mtu <= path.mtu)
+  if (path.reported_mtu <= path.mtu)
     return {.name = "",
             .what = what + "; routers report this to the sender",
             .fix = fmt::format("set the MTU of the interfaces to {}", path.mtu),

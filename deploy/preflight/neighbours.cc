@@ -86,7 +86,7 @@ class NeighboursImpl final : public Neighbours {
   void Call(const std::string& task);
   std::string CallNeighbour(const std::string& task, const addrinfo& address);
   Line Mine();
-  void TakeIn(const Line& line, bool called);
+  void RecordLine(const Line& line, bool called);
   bool ReachedAll();
   bool Complete();
   void ShareReached();
@@ -137,11 +137,11 @@ void NeighboursImpl::Serve(int fd) {
 void NeighboursImpl::Answer(Fd caller) {
   const MonotonicTime until = Clock::now() + options_.call;
   const std::string text = ReceiveLine(caller.get(), until);
-  if (options_.on_session && Session::Begins(text))
+  if (options_.on_session && PeerSession::Begins(text))
     return options_.on_session(std::move(caller), text);
   const absl::StatusOr<Line> line = Read(text);
   if (!line.ok()) return;  // The caller is not a preflight.
-  TakeIn(*line, /*called=*/true);
+  RecordLine(*line, /*called=*/true);
   SendText(caller.get(), Write(Mine()), until);
 }
 
@@ -184,7 +184,7 @@ std::string NeighboursImpl::CallNeighbour(const std::string& task, const addrinf
   const absl::StatusOr<Line> line = Read(ReceiveLine(socket->get(), until));
   if (!line.ok()) return "another process listens there, not muster preflight (a running job?)";
   if (line->task != task) return fmt::format("{} answers there", line->task);
-  TakeIn(*line, /*called=*/false);
+  RecordLine(*line, /*called=*/false);
   return "";
 }
 
@@ -195,7 +195,7 @@ Line NeighboursImpl::Mine() {
           rpc::ThisHost().name, options_.identity, {reached.begin(), reached.end()}};
 }
 
-void NeighboursImpl::TakeIn(const Line& line, bool called) {
+void NeighboursImpl::RecordLine(const Line& line, bool called) {
   absl::MutexLock lock(&mu_);
   const auto at = found_.neighbours.find(line.task);
   if (at == found_.neighbours.end()) return;

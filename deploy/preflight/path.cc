@@ -202,7 +202,7 @@ absl::StatusOr<PathMtu> ProbeMtu(const std::string& own_host, const ProbePorts& 
                                  Duration round_trip, MonotonicTime until) {
   MUSTER_ASSIGN_OR_RETURN(Prober prober, OpenProber(own_host, to, round_trip));
   PathMtu mtu;
-  mtu.own = mtu.told = std::min(prober.Mtu(), kMaxPacket);
+  mtu.own = mtu.reported = std::min(prober.Mtu(), kMaxPacket);
   int passes = prober.v6 ? kLeastIPv6 : kLeastIPv4;
   if (mtu.own < passes || !prober.Passes(passes, until)) return mtu;
   int fails = mtu.own + 1;
@@ -216,7 +216,7 @@ absl::StatusOr<PathMtu> ProbeMtu(const std::string& own_host, const ProbePorts& 
     (prober.Passes(size, until) ? passes : fails) = size;
   }
   mtu.found = passes;
-  mtu.told = std::min(prober.Mtu(), mtu.own);
+  mtu.reported = std::min(prober.Mtu(), mtu.own);
   return mtu;
 }
 

@@ -73,7 +73,7 @@ struct PathMtu {
   int own = 0;    // The MTU of this host's interface.
   int found = 0;  // The size of the largest probe that arrived, or 0.
   // The path MTU that routers reported to this host by ICMP. Without a report, this is `own`.
-  int told = 0;
+  int reported = 0;
 };
 
 // Sends probes with the don't-fragment bit, and finds the largest size that arrives. `round_trip`

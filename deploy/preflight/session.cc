@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <cstring>
 #include <utility>
 
 #include "common/base/peer_text.h"
@@ -21,7 +20,7 @@ struct Opening {
   bool tls = false;
 };
 
-std::string OpeningLine(const SessionOptions& options, const std::string& error = "") {
+std::string OpeningLine(const PeerSessionOptions& options, const std::string& error = "") {
   return Dump(Json{{kFormat, 1},
                    {"task", options.self},
                    {"cluster_digest", options.cluster_digest},
@@ -45,7 +44,7 @@ absl::StatusOr<Opening> ReadOpening(const std::string& line) {
 }
 
 // Returns why this task refuses a session with `other`, "" if it accepts.
-std::string Refusal(const SessionOptions& options, const Opening& other) {
+std::string Refusal(const PeerSessionOptions& options, const Opening& other) {
   if (!ParseTaskId(other.task) || other.task == options.self) return "it names no other task";
   if (other.cluster_digest != options.cluster_digest) return "its cluster is another one";
   if (other.tls != (options.identity != nullptr))
@@ -55,14 +54,14 @@ std::string Refusal(const SessionOptions& options, const Opening& other) {
 
 }  // namespace
 
-bool Session::Begins(const std::string& line) {
+bool PeerSession::Begins(const std::string& line) {
   return line.find(std::string("\"") + kFormat + '"') != std::string::npos;
 }
 
-absl::StatusOr<std::unique_ptr<Session>> Session::Dial(const SessionOptions& options,
-                                                       const std::string& task,
-                                                       const std::string& address,
-                                                       MonotonicTime until) {
+absl::StatusOr<std::unique_ptr<PeerSession>> PeerSession::Dial(const PeerSessionOptions& options,
+                                                               const std::string& task,
+                                                               const std::string& address,
+                                                               MonotonicTime until) {
   MUSTER_ASSIGN_OR_RETURN(const AddressList list, Resolve(address, SOCK_STREAM, 0));
   absl::StatusOr<Fd> socket = PeerLost("no address");
   for (const addrinfo* a = list.get(); a != nullptr && !socket.ok(); a = a->ai_next)
@@ -75,27 +74,28 @@ absl::StatusOr<std::unique_ptr<Session>> Session::Dial(const SessionOptions& opt
   if (const std::string why = Refusal(options, *other); !why.empty())
     return PeerLost("no session: " + why);
   if (other->task != task) return PeerLost(fmt::format("{} answers there", other->task));
-  std::unique_ptr<Session> session(new Session(transport::MakeTcpStream(socket->Release())));
+  std::unique_ptr<PeerSession> session(
+      new PeerSession(transport::MakeTcpStream(socket->Release())));
   session->peer_ = task;
   MUSTER_RETURN_IF_ERROR(session->Secure(options, /*server=*/false, address, until));
   return session;
 }
 
-absl::StatusOr<std::unique_ptr<Session>> Session::Accept(const SessionOptions& options, Fd socket,
-                                                         const std::string& line,
-                                                         MonotonicTime until) {
+absl::StatusOr<std::unique_ptr<PeerSession>> PeerSession::Accept(const PeerSessionOptions& options,
+                                                                 Fd socket, const std::string& line,
+                                                                 MonotonicTime until) {
   MUSTER_ASSIGN_OR_RETURN(const Opening other, ReadOpening(line));
   const std::string why = Refusal(options, other);
   if (!SendText(socket.get(), OpeningLine(options, why), until) || !why.empty())
     return PeerLost("no session: " + why);
-  std::unique_ptr<Session> session(new Session(transport::MakeTcpStream(socket.Release())));
+  std::unique_ptr<PeerSession> session(new PeerSession(transport::MakeTcpStream(socket.Release())));
   session->peer_ = other.task;
   MUSTER_RETURN_IF_ERROR(session->Secure(options, /*server=*/true, "", until));
   return session;
 }
 
-absl::Status Session::Secure(const SessionOptions& options, bool server, const std::string& address,
-                             MonotonicTime until) {
+absl::Status PeerSession::Secure(const PeerSessionOptions& options, bool server,
+                                 const std::string& address, MonotonicTime until) {
   if (options.identity == nullptr) return absl::OkStatus();
   MUSTER_ASSIGN_OR_RETURN(security::SslPtr ssl, options.identity->NewSession(server, address));
   MUSTER_ASSIGN_OR_RETURN(auto stream,
@@ -112,7 +112,7 @@ absl::Status Session::Secure(const SessionOptions& options, bool server, const s
   return PeerLost(fmt::format("its certificate is that of {}, not of {}", peer.task, peer_));
 }
 
-absl::StatusOr<Json> Session::Ask(const Json& question, MonotonicTime until) {
+absl::StatusOr<Json> PeerSession::Ask(const Json& question, MonotonicTime until) {
   MUSTER_RETURN_IF_ERROR(Send(question, until));
   MUSTER_ASSIGN_OR_RETURN(Json answer, Receive(until));
   if (!answer.is_object()) return PeerLost("its answer is not a JSON object");
@@ -122,7 +122,7 @@ absl::StatusOr<Json> Session::Ask(const Json& question, MonotonicTime until) {
   return answer;
 }
 
-absl::Status Session::Send(const Json& message, MonotonicTime until) {
+absl::Status PeerSession::Send(const Json& message, MonotonicTime until) {
   const std::string text = Dump(message);
   if (text.size() > kMaxMessage) return ConfigurationError("a message is longer than 4 MiB");
   const auto size = static_cast<uint32_t>(text.size());
@@ -132,7 +132,7 @@ absl::Status Session::Send(const Json& message, MonotonicTime until) {
   return WriteAll(whole.data(), whole.size(), until);
 }
 
-absl::StatusOr<Json> Session::Receive(MonotonicTime until) {
+absl::StatusOr<Json> PeerSession::Receive(MonotonicTime until) {
   unsigned char head[4];
   MUSTER_RETURN_IF_ERROR(ReadAll(reinterpret_cast<char*>(head), sizeof head, until));
   const size_t size =
@@ -145,13 +145,13 @@ absl::StatusOr<Json> Session::Receive(MonotonicTime until) {
   return json;
 }
 
-absl::Status Session::Wait(bool read, MonotonicTime until) const {
+absl::Status PeerSession::Wait(bool read, MonotonicTime until) const {
   if (read && stream_->Buffered()) return absl::OkStatus();
   if (WaitFor(stream_->fd(), stream_->PollEvents(read, !read), until)) return absl::OkStatus();
   return DeadlinePassed("it did not answer in time");
 }
 
-absl::Status Session::ReadAll(char* bytes, size_t size, MonotonicTime until) {
+absl::Status PeerSession::ReadAll(char* bytes, size_t size, MonotonicTime until) {
   for (size_t at = 0; at < size;) {
     const iovec into{bytes + at, size - at};
     MUSTER_ASSIGN_OR_RETURN(const size_t n, stream_->Read({&into, 1}));
@@ -161,7 +161,7 @@ absl::Status Session::ReadAll(char* bytes, size_t size, MonotonicTime until) {
   return absl::OkStatus();
 }
 
-absl::Status Session::WriteAll(const char* bytes, size_t size, MonotonicTime until) {
+absl::Status PeerSession::WriteAll(const char* bytes, size_t size, MonotonicTime until) {
   for (size_t at = 0; at < size;) {
     const iovec from{const_cast<char*>(bytes) + at, size - at};
     MUSTER_ASSIGN_OR_RETURN(const size_t n, stream_->Write({&from, 1}));

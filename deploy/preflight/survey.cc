@@ -6,15 +6,12 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <list>
 #include <optional>
-#include <thread>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "common/base/fan_out.h"
-#include "common/base/peer_text.h"
 #include "common/base/wait.h"
 #include "common/cluster/verdict.h"
 #include "deploy/preflight/judgement.h"
@@ -63,7 +60,7 @@ class SurveyImpl final : public Survey {
   void Accept(Fd socket, std::string line) override;
   void SetFacts(Facts facts) override;
   SurveyResult Lead() override;
-  void Tell(const std::vector<std::string>& tasks, const std::string& reason) override;
+  void Cancel(const std::vector<std::string>& tasks, const std::string& reason) override;
   SurveyResult Follow() override;
   SurveyResult CompareWithLeader() override;
 
@@ -71,29 +68,29 @@ class SurveyImpl final : public Survey {
   // The leader's data about another task.
   struct Other {
     std::string task;
-    std::unique_ptr<Session> session;
+    std::unique_ptr<PeerSession> session;
     absl::Status status;
     Facts facts;
     ClockOffset clock;
   };
 
   // The answering side.
-  void Serve(Session& session);
-  Json Answer(Session& session, const Json& question, std::optional<PathReceiver>* receiver);
+  void Serve(PeerSession& session);
+  Json Answer(PeerSession& session, const Json& question, std::optional<PathReceiver>* receiver);
   Json Receive(std::optional<PathReceiver>* receiver);
   Json TakeReport(const Json& question);
   absl::StatusOr<Facts> WaitForFacts();
 
   // The asking side.
-  absl::StatusOr<ClockOffset> CompareClocks(Session& session) const;
+  absl::StatusOr<ClockOffset> CompareClocks(PeerSession& session) const;
   absl::Status Ask(Other* other);
   PathFacts MeasurePath(const std::string& to);
-  absl::Status MeasurePath(Session& session, PathFacts* path);
+  absl::Status MeasurePath(PeerSession& session, PathFacts* path);
   PathFacts LetMeasure(const Path& path, std::vector<Other>& others);
   std::vector<PathFacts> MeasureAll(std::vector<Other>& others, std::vector<Check>* checks);
   void MeasureSlowOnesAgain(std::vector<Other>& others, MonotonicTime end,
                             std::vector<PathFacts>* measured);
-  absl::Status Report(Session& session, const std::vector<Check>& checks,
+  absl::Status Report(PeerSession& session, const std::vector<Check>& checks,
                       const std::vector<PathFacts>& paths);
   static Check NotCompared(const Other& other);
   static std::vector<Check> ResultFor(const Other& other, const Facts& own,
@@ -150,12 +147,12 @@ std::vector<Check> SurveyImpl::ResultFor(const Other& other, const Facts& own,
 void SurveyImpl::Accept(Fd socket, std::string line) {
   threads_.Start([this, socket = std::make_shared<Fd>(std::move(socket)), line] {
     auto session =
-        Session::Accept(options_.session, std::move(*socket), line, Clock::now() + seconds(2));
+        PeerSession::Accept(options_.session, std::move(*socket), line, Clock::now() + seconds(2));
     if (session.ok()) Serve(**session);
   });
 }
 
-void SurveyImpl::Serve(Session& session) {
+void SurveyImpl::Serve(PeerSession& session) {
   const MonotonicTime end = Clock::now() + options_.measuring + 2 * kLeaderSlack;
   std::optional<PathReceiver> receiver;
   bool compares = false;  // The leader asked for the facts here.
@@ -182,7 +179,7 @@ void SurveyImpl::Serve(Session& session) {
   changed_.SignalAll();
 }
 
-Json SurveyImpl::Answer(Session& session, const Json& question,
+Json SurveyImpl::Answer(PeerSession& session, const Json& question,
                         std::optional<PathReceiver>* receiver) {
   const std::string ask = question.is_object() ? question.value("ask", Json()).dump() : "";
   const bool leads = session.peer() == options_.leader;
@@ -273,7 +270,7 @@ SurveyResult SurveyImpl::Follow() {
 
 // ---- The asking side.
 
-absl::StatusOr<ClockOffset> SurveyImpl::CompareClocks(Session& session) const {
+absl::StatusOr<ClockOffset> SurveyImpl::CompareClocks(PeerSession& session) const {
   const MonotonicTime until = Clock::now() + options_.answer;
   ClockOffset best;
   for (int i = 0; i < kPings; ++i) {
@@ -293,8 +290,9 @@ absl::StatusOr<ClockOffset> SurveyImpl::CompareClocks(Session& session) const {
 
 absl::Status SurveyImpl::Ask(Other* other) {
   const MonotonicTime until = Clock::now() + options_.answer;
-  MUSTER_ASSIGN_OR_RETURN(other->session, Session::Dial(options_.session, other->task,
-                                                        options_.addresses.at(other->task), until));
+  MUSTER_ASSIGN_OR_RETURN(
+      other->session,
+      PeerSession::Dial(options_.session, other->task, options_.addresses.at(other->task), until));
   MUSTER_ASSIGN_OR_RETURN(
       const Json facts, other->session->Ask(Question("facts"), Clock::now() + 2 * options_.answer));
   MUSTER_ASSIGN_OR_RETURN(other->facts, FactsFromJson(facts));
@@ -305,14 +303,14 @@ absl::Status SurveyImpl::Ask(Other* other) {
 
 PathFacts SurveyImpl::MeasurePath(const std::string& to) {
   PathFacts path{.from = options_.session.self, .to = to};
-  const auto session = Session::Dial(options_.session, to, options_.addresses.at(to),
-                                     Clock::now() + options_.answer);
+  const auto session = PeerSession::Dial(options_.session, to, options_.addresses.at(to),
+                                         Clock::now() + options_.answer);
   const absl::Status status = session.ok() ? MeasurePath(**session, &path) : session.status();
   if (!status.ok()) path.problem = Message(status);
   return path;
 }
 
-absl::Status SurveyImpl::MeasurePath(Session& session, PathFacts* path) {
+absl::Status SurveyImpl::MeasurePath(PeerSession& session, PathFacts* path) {
   const MonotonicTime until = Clock::now() + kPathLimit;
   MUSTER_ASSIGN_OR_RETURN(const Facts own, WaitForFacts());
   MUSTER_ASSIGN_OR_RETURN(const ClockOffset clock, CompareClocks(session));
@@ -325,7 +323,7 @@ absl::Status SurveyImpl::MeasurePath(Session& session, PathFacts* path) {
       ProbeMtu(own.data_address, ports, FromSeconds(clock.round_trip), until - kPathLimit / 3));
   path->own_mtu = mtu.own;
   path->mtu = mtu.found;
-  path->told_mtu = mtu.told;
+  path->reported_mtu = mtu.reported;
   MUSTER_RETURN_IF_ERROR(SendTransfer(own.data_address, ports, mtu, until));
   MUSTER_ASSIGN_OR_RETURN(const Json received, session.Ask(Question("received"), until));
   Received count;
@@ -430,7 +428,7 @@ SurveyResult SurveyImpl::Lead() {
   return result;
 }
 
-void SurveyImpl::Tell(const std::vector<std::string>& tasks, const std::string& reason) {
+void SurveyImpl::Cancel(const std::vector<std::string>& tasks, const std::string& reason) {
   std::vector<Other> others;
   for (const std::string& task : tasks) others.push_back({.task = task});
   const Check check{
@@ -440,14 +438,14 @@ void SurveyImpl::Tell(const std::vector<std::string>& tasks, const std::string& 
       .fix = "see its output",
       .configuration = false};
   ForEach(others, [&](Other* other) {
-    auto session = Session::Dial(options_.session, other->task, options_.addresses.at(other->task),
-                                 Clock::now() + seconds(2));
+    auto session = PeerSession::Dial(options_.session, other->task,
+                                     options_.addresses.at(other->task), Clock::now() + seconds(2));
     // A task that has ended does not need the report.
     if (session.ok()) Report(**session, {check}, {}).IgnoreError();
   });
 }
 
-absl::Status SurveyImpl::Report(Session& session, const std::vector<Check>& checks,
+absl::Status SurveyImpl::Report(PeerSession& session, const std::vector<Check>& checks,
                                 const std::vector<PathFacts>& paths) {
   Json list = Json::array();
   for (const PathFacts& path : paths) list.push_back(ToJson(path));

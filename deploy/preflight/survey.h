@@ -21,7 +21,7 @@
 namespace muster::preflight {
 
 struct SurveyOptions {
-  SessionOptions session;
+  PeerSessionOptions session;
   std::string leader;                            // The leader's task, such as "chief:0".
   std::map<std::string, std::string> addresses;  // The addresses of all tasks, keyed by task.
   // The limit for the measurement of all paths. 0: paths are not measured.
@@ -54,7 +54,7 @@ class Survey {
   // to all other tasks. REQUIRES: SetFacts was called.
   virtual SurveyResult Lead() = 0;
   // Called instead of Lead if the leader cannot compare the tasks. Sends the reason to `tasks`.
-  virtual void Tell(const std::vector<std::string>& tasks, const std::string& reason) = 0;
+  virtual void Cancel(const std::vector<std::string>& tasks, const std::string& reason) = 0;
   // Called by all tasks except the leader. Blocks until the leader's result arrives, for at most
   // MostTime.
   virtual SurveyResult Follow() = 0;

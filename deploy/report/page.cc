@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <ctime>
-#include <map>
 #include <utility>
 
 #include "absl/strings/escaping.h"

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
-#include <sstream>
 #include <string_view>
 #include <thread>
 
@@ -15,7 +14,6 @@
 #include "common/base/peer_text.h"
 #include "common/process/process_start.h"
 #include "common/summary/event_reader.h"
-#include "common/telemetry/progress.h"
 
 namespace muster::status {
 namespace {

@@ -4,7 +4,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cmath>
 
 #include "common/base/peer_text.h"
 #include "common/cluster/verdict.h"
@@ -131,8 +130,7 @@ std::string CheckpointText(const proto::RunProgress& progress) {
   return text + ", " + progress.checkpoint();
 }
 
-}  // namespace
-
+// Returns one line: "step 120 of 1,200, epoch 1 of 5, ...".
 std::string ProgressText(const proto::RunProgress& progress) {
   const bool known = progress.total_steps() > 0;
   if (progress.step() == 0)
@@ -154,6 +152,7 @@ std::string ProgressText(const proto::RunProgress& progress) {
   return text;
 }
 
+// Returns one line: "0:31 ago  worker 1 was lost: ... (step 12)".
 std::string EventText(const proto::RunEvent& event) {
   std::string text =
       event.age_seconds() < 0 ? "" : fmt::format("{:>7} ago  ", FormatSeconds(event.age_seconds()));
@@ -162,6 +161,8 @@ std::string EventText(const proto::RunEvent& event) {
     text += fmt::format(" (step {})", FormatGrouped(event.step()));
   return text;
 }
+
+}  // namespace
 
 std::vector<std::string> StatusLines(const proto::StatusReply& reply, size_t max_events) {
   std::vector<std::string> lines = {Head(reply)};

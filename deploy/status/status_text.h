@@ -12,10 +12,6 @@ namespace muster::status {
 // Returns the output of `muster status`: the run, its progress, the tasks, the slow tasks
 // (stragglers), the last fault and the last `max_events` events.
 std::vector<std::string> StatusLines(const proto::StatusReply& reply, size_t max_events);
-// Returns one line: "step 120 of 1,200, epoch 1 of 5, ...".
-std::string ProgressText(const proto::RunProgress& progress);
-// Returns one line: "0:31 ago  worker 1 was lost: ... (step 12)".
-std::string EventText(const proto::RunEvent& event);
 // Returns `line`, cut to at most `columns` columns.
 std::string Cut(const std::string& line, size_t columns);
 

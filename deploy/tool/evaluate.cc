@@ -77,10 +77,7 @@ class EvaluateCommand : public Command {
     return app;
   }
 
-  int Run() override {
-    const absl::Status status = Evaluate();
-    return status.ok() ? 0 : ReportError("evaluate", status);
-  }
+  int Run() override { return ReportStatus("evaluate", Evaluate()); }
 
  private:
   absl::Status Evaluate() const {

@@ -45,7 +45,7 @@ class ExportCommand : public Command {
 
   int Run() override {
     const absl::StatusOr<std::string> taken = Export();
-    if (!taken.ok()) return ReportError("export", taken.status());
+    if (!taken.ok()) return ReportStatus("export", taken.status());
     fmt::print("{}: {}\n", output_, *taken);
     return 0;
   }

@@ -4,11 +4,13 @@
 
 #include <CLI/CLI.hpp>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "chief/model_dir/resume.h"
 #include "common/base/logging.h"
+#include "common/process/command_line.h"
 #include "common/process/task_process.h"
 #include "deploy/command.h"
 #include "deploy/tool/check/check.h"
@@ -42,11 +44,7 @@ int Main(int argc, char** argv) {
   std::vector<std::pair<CLI::App*, Command*>> registered;
   for (const auto& command : commands)
     registered.emplace_back(command->Register(app), command.get());
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : static_cast<int>(ExitCode::kConfiguration);
-  }
+  if (const std::optional<int> code = ParseCommandLine(app, argc, argv)) return *code;
   for (const auto& [subcommand, command] : registered) {
     // Static destructors of plugins and LibTorch may wait for threads that still run.
     if (subcommand->parsed()) LeaveProcess(ExitCodeFromInt(command->Run()));

@@ -45,10 +45,7 @@ class PredictCommand : public Command {
     return app;
   }
 
-  int Run() override {
-    const absl::Status status = Predict();
-    return status.ok() ? 0 : ReportError("predict", status);
-  }
+  int Run() override { return ReportStatus("predict", Predict()); }
 
  private:
   bool has_prompt() const { return prompt_option_->count() > 0; }

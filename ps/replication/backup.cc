@@ -8,7 +8,6 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "common/base/files/crc32c.h"
-#include "common/push_pull/narrow.h"
 #include "common/push_pull/wire.h"
 #include "common/transport/wait.h"
 #include "ps/replication/replication.h"
@@ -28,8 +27,9 @@ constexpr uint64_t kMaxPayloadBytes = push_pull::kMaxRowBytes + (1 << 20),
 // Updates of rows are small, so one system call reads many.
 constexpr size_t kInboxOfRows = 64 << 10;
 
-// What the backup knows of a chunk's frames. After a failed connection, the primary opens another
-// one. Frames of the older connection are then refused, so that they cannot follow newer frames.
+// The backup's state for the frames of one chunk. After a failed connection, the primary opens
+// another one. Frames of the older connection are then refused, so that they cannot follow newer
+// frames.
 struct ChunkStream {
   absl::Mutex mu;
   uint32_t channel ABSL_GUARDED_BY(mu) = 0;  // The channel of the connection of the last frame.

@@ -436,8 +436,8 @@ absl::Status ReplicatedStoreImpl::Reach(int link) {
   MUSTER_ASSIGN_OR_RETURN(there, dialer_.Dial(Clock::now() + options_.stall, &backup_versions));
   if (static_cast<int>(backup_versions.size()) != options_.chunks) {
     there = nullptr;
-    return PeerLost(fmt::format("it told of {} chunks, and there are {}", backup_versions.size(),
-                                options_.chunks));
+    return PeerLost(fmt::format("it answered with {} chunks, and the shard has {}",
+                                backup_versions.size(), options_.chunks));
   }
   for (int c = link; c < options_.chunks; c += static_cast<int>(links_.size()))
     backup_versions_[c] = backup_versions[c];
@@ -504,9 +504,9 @@ absl::Status ReplicatedStoreImpl::ReportSynced() {
     absl::MutexLock lock(&mu_);
     if (unsettled_ > 0) return absl::OkStatus();  // A link failed.
   }
-  MUSTER_ASSIGN_OR_RETURN(const uint64_t told,
+  MUSTER_ASSIGN_OR_RETURN(const uint64_t frame,
                           links_[0]->Send(ReplicaKind::kSynced, {}, {}, options_.stall));
-  MUSTER_RETURN_IF_ERROR(links_[0]->Await(told));
+  MUSTER_RETURN_IF_ERROR(links_[0]->Await(frame));
   absl::MutexLock lock(&mu_);
   synced_ = unsettled_ == 0;
   if (synced_)

@@ -37,7 +37,7 @@ std::string NameIn(const Json& spec) {
   return spec.is_string() ? spec.get<std::string>() : spec.at("name").get<std::string>();
 }
 
-// What is added to the optimizers belongs into the recurrences too, and so comes to the GPU.
+// A new optimizer needs a recurrence too, with which the GPU is compared.
 TEST(Optimizers, AllAreCompared) {
   std::set<std::string> compared;
   for (const Json& spec : Specs()) {

@@ -95,7 +95,7 @@ TEST_P(Snapshots, AreRestoredOnAnyDevice) {
       ASSERT_TRUE(restored.ok()) << restored;
       EXPECT_EQ(BitsOf(*other), BitsOf(*owner));
       EXPECT_EQ(strides(*other), layout);
-      EXPECT_EQ(state.steps, 12);
+      EXPECT_EQ(state.step, 12);
     }
   }
 }

@@ -113,7 +113,7 @@ int TrainTogether(const RankLayout& layout, int rank, transport::DataListener& l
   // b2 and w2: the first layer's own gradients come later.
   EXPECT_EQ(from_hooks.front(), 0) << "in the first step";
   EXPECT_THAT(std::vector<int>(from_hooks.begin() + 1, from_hooks.end()), ::testing::Each(2));
-  if (rank != 0) return testing::CodeOfExpectations();  // the losses are told to rank 0
+  if (rank != 0) return testing::CodeOfExpectations();  // only rank 0 has the losses
   const auto alone = [](const c10::Device& on) {
     return testing::Run(Options(on), [](TestProgram& p) { Network(p, nullptr, nullptr); });
   };

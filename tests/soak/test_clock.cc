@@ -1,9 +1,9 @@
 // A wall clock that a test can set, for whole processes: a library for LD_PRELOAD.
 // $MUSTER_TEST_CLOCK names a file of 8 bytes, the nanoseconds by which CLOCK_REALTIME is off;
-// whoever writes another number there makes a step of the clock, for all processes at once, as on a
-// host. The monotonic clock goes on as it is.
+// a test that writes another number there makes a step of the clock, for all processes at once, as
+// on a host. The monotonic clock continues unchanged.
 //
-// What waits until a point of wall-clock time (abseil by futex, pthread_cond_timedwait,
+// A wait until a point of wall-clock time (abseil by futex, pthread_cond_timedwait,
 // sem_timedwait) sees the step too, as the kernel would let it: a step backwards makes the wait
 // longer, one forwards ends it.
 #include <errno.h>

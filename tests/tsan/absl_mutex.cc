@@ -81,7 +81,7 @@ void __wrap__ZN4absl7debian35Mutex6UnlockEv(void* mutex) {
   __real__ZN4absl7debian35Mutex6UnlockEv(mutex);
 }
 
-// Readers are told of each other, too: what one of them writes would not be found.
+// tsan also sees an order between readers, so it does not find a write of one of them.
 void __wrap__ZN4absl7debian35Mutex10ReaderLockEv(void* mutex) {
   __real__ZN4absl7debian35Mutex10ReaderLockEv(mutex);
   __tsan_acquire(mutex);

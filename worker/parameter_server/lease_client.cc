@@ -11,7 +11,6 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
-#include "common/base/logging.h"
 #include "common/base/wait.h"
 #include "common/flight/spans.h"
 #include "common/push_pull/variable_messages.h"
@@ -83,7 +82,7 @@ class LeaseClientImpl final : public LeaseClient {
         ready_(options_.depth, options_.ahead),
         thread_([this] { Run(); }) {}
   ~LeaseClientImpl() override {
-    Stop(absl::CancelledError("the worker is through"));
+    Stop(absl::CancelledError("the worker has finished"));
     thread_.join();
   }
 
@@ -461,7 +460,7 @@ absl::StatusOr<proto::View> LeaseClientImpl::NextView(uint64_t newer_than, bool*
     if (reply.abandon()) {
       *abandon = true;
       return Superseded(
-          "this worker was lost for the chief meanwhile, or the servers have begun anew");
+          "the chief counts this worker as lost, or the servers restarted from an older state");
     }
     const bool complete =
         std::all_of(reply.view().shards().begin(), reply.view().shards().end(),

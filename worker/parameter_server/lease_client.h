@@ -20,6 +20,7 @@
 
 #include "common/base/clock.h"
 #include "common/data/queue_depth.h"
+#include "common/job/timeouts.h"
 #include "common/push_pull/layout.h"
 #include "common/push_pull/variable_messages.h"
 #include "common/rpc/channel.h"
@@ -39,7 +40,7 @@ struct LeaseClientOptions {
   std::vector<push_pull::VariableSpec> variables;
   int ahead = 1;  // The number of leases to hold in addition to the current one.
   // Calls return an error when the chief has not answered for this time.
-  Duration patience = std::chrono::minutes(10);
+  Duration patience = Timeouts().rejoin;
   // Loads the examples of a lease. Called on the client's thread.
   std::function<absl::StatusOr<std::shared_ptr<void>>(const proto::Lease& lease)> load;
   // The client stores the number of loaded leases here. May be null.

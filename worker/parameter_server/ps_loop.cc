@@ -109,8 +109,7 @@ void PsLoop::Begin() {
   options.global_batch_size = batch_size_;
   options.on_phase = [this](Phase phase) { Enter(phase); };
   integers_ = IntegerBuffersOf(*context_.replica);
-  runner_ = std::make_unique<StepRunner>(context_.replica, alone_.get(), context_.job,
-                                         std::move(options));
+  runner_ = StepRunner::Make(context_.replica, alone_.get(), context_.job, std::move(options));
 }
 
 bool PsLoop::Pull() {

@@ -291,20 +291,20 @@ absl::Status PsWorkerImpl::Work() {
 
 absl::Status PsWorkerImpl::WorkOnDevice() {
   MUSTER_RETURN_IF_ERROR(MakeClient());
-  PsLoopContext context{job(),
-                        replica_.get(),
-                        exchange_.get(),
-                        leases_.get(),
-                        peers_.membership,
-                        options_.worker,
-                        options_.workers,
-                        servers_.max_staleness.has_value(),
-                        datasets_.at(Split::kTrain)->size(),
-                        [this](int64_t global_batch) { return Begin(global_batch); },
-                        [this] { return Recover(); },
-                        &steps_,
-                        &has_trained_,
-                        options_.meter};
+  PsLoopContext context{.job = job(),
+                        .replica = replica_.get(),
+                        .exchange = exchange_.get(),
+                        .leases = leases_.get(),
+                        .membership = peers_.membership,
+                        .worker = options_.worker,
+                        .workers = options_.workers,
+                        .bounded = servers_.max_staleness.has_value(),
+                        .train_examples = datasets_.at(Split::kTrain)->size(),
+                        .begin = [this](int64_t global_batch) { return Begin(global_batch); },
+                        .recover = [this] { return Recover(); },
+                        .steps = &steps_,
+                        .has_trained = &has_trained_,
+                        .meter = options_.meter};
   return PsLoop(context).Run();
 }
 
@@ -371,7 +371,7 @@ absl::Status PsWorkerImpl::Run(const PsWorkerPeers& peers) {
   peers_ = peers;
   const absl::Status verdict = RunToVerdict();
   // From here on nothing may ask for a view or use objects of the caller.
-  if (leases_ != nullptr) leases_->Stop(absl::CancelledError("the worker is through"));
+  if (leases_ != nullptr) leases_->Stop(absl::CancelledError("the worker has finished"));
   replica_->Detach();
   exchange_->UseClient(nullptr);  // A lease and its rows may still be on their way.
   std::unique_ptr<push_pull::PushPullClient> client;

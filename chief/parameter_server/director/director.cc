@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "chief/parameter_server/director/director_impl.h"
-#include "common/base/logging.h"
 
 namespace muster::chief {
 namespace {

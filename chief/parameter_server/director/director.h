@@ -10,7 +10,6 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,34 +17,9 @@
 #include "common/job/job.h"
 #include "common/push_pull/options.h"
 #include "common/rpc/channel.h"
-#include "common/train/membership.h"
-#include "common/train/state/checkpointing.h"
-
-namespace muster {
-class Replica;
-}
+#include "common/train/chief_role.h"
 
 namespace muster::chief {
-
-// The arguments of Director::Run, which are known once the program is built.
-struct DirectorStart {
-  // The chief's replica, on the CPU. Checkpoints are saved from it and restored into it.
-  Replica* replica = nullptr;
-  // The number of examples of each split, 0 if the data has no such split.
-  int64_t train_examples = 0, validation_examples = 0, test_examples = 0;
-  int64_t test_every = 0;  // Interval of the test pass in epochs. 0: only at the end of training.
-  std::optional<checkpoint::Snapshot> restore;  // The checkpoint to resume from.
-  // The next two fields are used if there is no `restore` and the program loads weights after
-  // build(). `built_integers` maps the names of the integer buffers to their values after build().
-  // `unloaded` is the error if loading these weights failed. Run returns this error, except if the
-  // servers already hold the run's state. In that case the loaded weights are not needed. The
-  // values of the program's integer buffers, if it has any, must then be in the ChiefRecord
-  // (chief/leases/chief_record.h).
-  std::optional<std::map<std::string, std::string>> built_integers;
-  absl::Status unloaded;
-  std::vector<Observer*> observers;
-  CheckpointSink* checkpoints = nullptr;  // Null: nothing is saved.
-};
 
 struct DirectorRecord;
 

@@ -43,12 +43,23 @@ absl::Status DirectorImpl::PrepareServers() {
       std::move(clients),
       {state_->variables(), setup_.digest, setup_.built_integers, setup_.global_batch_size},
       push_pull::ChangedSince(setup_.built_integers, state_->Integers()), setup_.servers.copies);
-  saves_ = std::make_unique<DirectorSaves>(
-      DirectorSaves::Parts{&options_.job, &setup_, state_.get(), start_.checkpoints, members_.get(),
-                           rollback_.get(), reporter_.get(), callbacks_.get(), &waiting_});
-  epochs_ = std::make_unique<DirectorEpochs>(
-      DirectorEpochs::Parts{&options_, &start_, &setup_, state_.get(), members_.get(), saves_.get(),
-                            reporter_.get(), callbacks_.get()});
+  saves_ = std::make_unique<DirectorSaves>(DirectorSaves::Parts{.job = &options_.job,
+                                                                .setup = &setup_,
+                                                                .state = state_.get(),
+                                                                .sink = start_.checkpoints,
+                                                                .members = members_.get(),
+                                                                .rollback = rollback_.get(),
+                                                                .reporter = reporter_.get(),
+                                                                .callbacks = callbacks_.get(),
+                                                                .waiting = &waiting_});
+  epochs_ = std::make_unique<DirectorEpochs>(DirectorEpochs::Parts{.options = &options_,
+                                                                   .start = &start_,
+                                                                   .setup = &setup_,
+                                                                   .state = state_.get(),
+                                                                   .members = members_.get(),
+                                                                   .saves = saves_.get(),
+                                                                   .reporter = reporter_.get(),
+                                                                   .callbacks = callbacks_.get()});
   const Timeouts& timeouts = options_.job.timeouts;
   rows_ = std::make_unique<ServerRows>(
       setup_.tables, static_cast<int>(options_.servers.size()),

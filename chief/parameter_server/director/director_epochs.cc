@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <map>
-#include <string>
 #include <tuple>
 #include <vector>
 
@@ -131,7 +130,7 @@ void DirectorEpochs::ReportPass(const WorkTable::PassResult& pass) {
 absl::Status DirectorEpochs::FinishPass() {
   const int split = DueSplit();
   const checkpoint::TrainingState at = CurrentState();
-  const int64_t epoch = LastEpoch(at);
+  const int64_t epoch = at.last_epoch();
   WorkTable::PassResult pass;
   proto::Shown shown;
   {
@@ -190,7 +189,7 @@ absl::Status DirectorEpochs::RunCallbacks(DirectorAction action) {
     const bool finished = parts_.callbacks->IsFinished(at);
     if (parts_.callbacks->stopping() && !finished) due_.second = parts_.start->test_examples > 0;
     if (parts_.callbacks->Measured() && !finished && !parts_.callbacks->stopping())
-      parts_.saves->RequestBest(at.step, LastEpoch(at));
+      parts_.saves->RequestBest(at.step, at.last_epoch());
   }
   // The servers must store the record before a lease that depends on it is handed out.
   {

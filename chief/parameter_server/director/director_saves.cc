@@ -107,7 +107,7 @@ Cut DirectorSaves::MakeCut(bool checkpoint, std::pair<bool, bool> due) {
   if (!cut.write || !cut.must) return cut;
   SaveMoment moment;
   moment.step = cut.state.step;
-  moment.epoch = LastEpoch(cut.state);
+  moment.epoch = cut.state.last_epoch();
   moment.epoch_end = cut.state.offset == 0;
   moment.last = over && callbacks.hooks_ended();
   moment.stopping = stopping;
@@ -143,7 +143,7 @@ absl::Status DirectorSaves::GiveUp(const absl::Status& why) {
   if (lock->stop_requested() || lock->work().all_done() || parts_.callbacks->stopping() ||
       wanted_.weights)
     return failed;
-  LogWarning("{}; training goes on", Message(failed));
+  LogWarning("{}; training continues", Message(failed));
   wanted_ = Wanted();
   return absl::OkStatus();
 }
@@ -162,7 +162,7 @@ absl::Status DirectorSaves::Take() {
   wanted_.since.reset();
   if (!cut.status.ok()) {
     if (needed) return NotSaved(cut.state.step, cut.status);
-    LogWarning("{}; training goes on", Message(NotSaved(cut.state.step, cut.status)));
+    LogWarning("{}; training continues", Message(NotSaved(cut.state.step, cut.status)));
     return absl::OkStatus();
   }
   weights_step_ = cut.state.step;

@@ -12,7 +12,6 @@
 #include <filesystem>
 #include <iterator>
 #include <thread>
-#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -94,7 +93,7 @@ Fd OpenParent(const Place& place) {
 
 mode_t Permissions(int folder, mode_t all) {
   struct stat info;
-  switch (CurrentFileMode()) {
+  switch (current_mode.load()) {
     case FileMode::kGroup:
       return all & 0770;
     case FileMode::kUmask:
@@ -134,7 +133,7 @@ Fd OpenNow(int folder, const Place& place, int flags, mode_t mode) {
 
 int MakeIn(int folder, const std::string& name, mode_t mode) {
   if (mkdirat(folder, name.c_str(), mode) != 0) return errno;
-  if (CurrentFileMode() == FileMode::kGroup) {
+  if (current_mode == FileMode::kGroup) {
     const Fd made(openat(folder, name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
     struct stat info;  // For the set-group-ID bit, which the parent folder may have set.
     if (made && fstat(made.get(), &info) == 0) fchmod(made.get(), (info.st_mode & 07000) | mode);
@@ -153,7 +152,6 @@ absl::StatusOr<FileMode> ParseFileMode(std::string_view name) {
 }
 
 void SetFileMode(FileMode mode) { current_mode = mode; }
-FileMode CurrentFileMode() { return current_mode; }
 
 void AddJobFolder(const std::string& path) {
   if (path.empty()) return;
@@ -172,7 +170,7 @@ Fd CreateFile(const std::string& path, int flags) {
   const auto create = [&](int more) {
     return OpenNow(folder.get(), place, flags | more | O_CREAT, mode);
   };
-  if (CurrentFileMode() != FileMode::kGroup) return create(0);
+  if (current_mode != FileMode::kGroup) return create(0);
   // Changes the mode only of a new file.
   Fd file = create(O_EXCL);
   if (!file && errno == EEXIST && (flags & O_EXCL) == 0) return create(0);
@@ -188,7 +186,7 @@ Fd CreateLockFile(const std::string& path) {
   Fd file = CreateFile(path, O_RDWR);
   struct stat info;
   if (file && fstat(file.get(), &info) == 0) {
-    const mode_t mode = CurrentFileMode() == FileMode::kGroup ? 0660 : 0600;
+    const mode_t mode = current_mode == FileMode::kGroup ? 0660 : 0600;
     if ((info.st_mode & 0777) != mode && info.st_uid == geteuid()) fchmod(file.get(), mode);
   }
   return file;
@@ -221,7 +219,7 @@ int MakeFolders(const std::string& path) {
   const std::string normal = Normal(path);
   if (const Fd folder = OpenParent(place); folder) {
     mode_t mode = Permissions(folder.get(), 0777);
-    if (!place.in_job && CurrentFileMode() == FileMode::kPrivate) mode = 0700;
+    if (!place.in_job && current_mode == FileMode::kPrivate) mode = 0700;
     const int error = MakeIn(folder.get(), place.name, mode);
     if (error != EEXIST) return error;
     const int flags = place.in_job ? AT_SYMLINK_NOFOLLOW : 0;

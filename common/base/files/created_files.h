@@ -35,7 +35,6 @@ inline constexpr const char* kFileModeNames[] = {"private", "group", "umask"};
 absl::StatusOr<FileMode> ParseFileMode(std::string_view name);
 // Sets the mode of the whole process. Must be called before any file is created.
 void SetFileMode(FileMode mode);
-FileMode CurrentFileMode();
 
 // Registers `path` as a job folder until the process ends.
 void AddJobFolder(const std::string& path);

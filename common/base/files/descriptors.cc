@@ -15,6 +15,12 @@ constexpr int64_t kOfOneProcess = 200;
 constexpr int64_t kFewest = 32;
 constexpr const char* kRemedy = "raise the limit (ulimit -n, LimitNOFILE= of systemd)";
 
+// Returns the number of descriptors that a task needs in a cluster with `members` members, with a
+// reserve. `is_chief` says whether this task is the chief.
+int64_t DescriptorsNeeded(int members, bool is_chief) {
+  return kOfOneProcess + int64_t{members} * (is_chief ? 4 : 1);
+}
+
 }  // namespace
 
 int64_t RaiseDescriptorLimit() {
@@ -37,10 +43,6 @@ absl::Status CheckDescriptorLimit(int64_t limit, int members, bool is_chief) {
   if (limit >= fewest) return absl::OkStatus();
   return ConfigurationError(fmt::format("this process may open {} files, and needs {} at least: {}",
                                         limit, fewest, kRemedy));
-}
-
-int64_t DescriptorsNeeded(int members, bool is_chief) {
-  return kOfOneProcess + int64_t{members} * (is_chief ? 4 : 1);
 }
 
 std::string DescriptorWarning(int64_t limit, int members, bool is_chief) {

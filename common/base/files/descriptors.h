@@ -23,11 +23,8 @@ int64_t DescriptorLimit();
 // members, and `is_chief` says whether this process is the chief.
 absl::Status CheckDescriptorLimit(int64_t limit, int members, bool is_chief);
 
-// Returns the number of descriptors that a task needs in a cluster with `members` members, with a
-// reserve. `is_chief` says whether this task is the chief.
-int64_t DescriptorsNeeded(int members, bool is_chief);
-
-// Returns the warning to log if `limit` is lower than DescriptorsNeeded, otherwise "".
+// Returns the warning to log if `limit` is lower than the number of descriptors that this process
+// needs, otherwise "".
 std::string DescriptorWarning(int64_t limit, int members, bool is_chief);
 
 }  // namespace muster

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 #include <vector>
 
 #include "common/base/files/fd.h"
@@ -149,6 +150,14 @@ absl::StatusOr<std::string> PathDigest(const std::string& path) {
                  hash);
   }
   return fmt::format("{} files, {} bytes, {:016x}", files.size(), bytes, hash);
+}
+
+absl::StatusOr<std::string> ReadTextFile(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::stringstream text;
+  text << file.rdbuf();
+  if (!file) return ConfigurationError(fmt::format("cannot read {}", path));
+  return text.str();
 }
 
 std::string FirstLineOf(const std::string& path) {

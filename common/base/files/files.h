@@ -36,6 +36,9 @@ absl::StatusOr<std::vector<std::string>> MatchFiles(const std::string& path);
 // sizes of the files.
 absl::StatusOr<std::string> PathDigest(const std::string& path);
 
+// Returns the content of a file. Returns a ConfigurationError that names the file if the file
+// cannot be read.
+absl::StatusOr<std::string> ReadTextFile(const std::string& path);
 // Returns the first line of a file, "" if the file cannot be read.
 std::string FirstLineOf(const std::string& path);
 

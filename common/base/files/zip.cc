@@ -210,7 +210,7 @@ absl::Status ZipReader::Inflate(const std::string& name, int64_t from, void* out
 absl::Status ZipReader::Read(const std::string& name, void* out) const {
   const Entry& entry = entries_.at(name);
   if (entry.method != kStored && (options_.only_stored || entry.method != kDeflated)) {
-    return DataError(fmt::format("{} was packed anew with compression ({}): use the file that {}",
+    return DataError(fmt::format("{} was repacked with compression ({}): use the file that {}",
                                  path_, name, options_.kind));
   }
   MUSTER_ASSIGN_OR_RETURN(const int64_t data, Find(name));

@@ -1,7 +1,6 @@
 #include "common/base/process/memory.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <fstream>
 #include <limits>
 #include <optional>

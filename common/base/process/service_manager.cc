@@ -65,9 +65,9 @@ void TellReady() {
   const std::string socket_name(Variable(kNotifySocketVariable));
   if (socket_name.empty()) return;
   Send(socket_name, "READY=1");
-  static std::atomic<bool> told = false;
+  static std::atomic<bool> started = false;
   const auto interval = WatchdogInterval();
-  if (!interval || told.exchange(true)) return;
+  if (!interval || started.exchange(true)) return;
   // It ends with the process.
   try {
     std::thread([socket_name, interval = *interval] {
@@ -77,7 +77,7 @@ void TellReady() {
       }
     }).detach();
   } catch (const std::system_error&) {
-    told = false;  // No thread can be started. The manager ends a process that stays silent.
+    started = false;  // No thread can be started. The manager ends a process that stays silent.
   }
 }
 

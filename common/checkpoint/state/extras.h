@@ -56,6 +56,7 @@ struct Extras {
   std::optional<DataPlace> stream;
   // Key "batch_steps": the number of steps that the program makes with the next batch, and the
   // number of these steps that are complete. Both are 0 if no such step is complete.
+  // TrainingState::offset is the start of this batch until the last of these steps is complete.
   int64_t batch_steps = 0, batch_steps_done = 0;
   // Key "replicas": the number of replicas at the first start. Learning rates are scaled by this
   // number. 0: learning rates are not scaled.

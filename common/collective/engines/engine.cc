@@ -60,12 +60,12 @@ class CommunicatorImpl : public Communicator {
   int rank() const override { return options_.rank; }
   int size() const override { return options_.size; }
   std::string Describe() const override { return engine_->Describe(); }
-  const std::vector<std::string>& labels() const { return options_.labels; }
-  std::shared_ptr<FlightRecorder> TakeRecorder() {
+  std::vector<std::string> labels() const override { return options_.labels; }
+  std::shared_ptr<FlightRecorder> TakeRecorder() override {
     absl::MutexLock lock(&mutex_);
     return std::exchange(recorder_, nullptr);
   }
-  void IssueFor(const Signature& asked) {
+  void IssueFor(const Signature& asked) override {
     absl::MutexLock lock(&mutex_);
     asked_ = asked;
   }
@@ -272,20 +272,6 @@ class AloneEngine : public Engine {
 std::unique_ptr<Communicator> MakeCommunicator(std::unique_ptr<Engine> engine,
                                                CommunicatorOptions options) {
   return std::make_unique<CommunicatorImpl>(std::move(engine), std::move(options));
-}
-
-std::vector<std::string> LabelsOf(const Communicator& communicator) {
-  const auto* front = dynamic_cast<const CommunicatorImpl*>(&communicator);
-  return front == nullptr ? std::vector<std::string>{} : front->labels();
-}
-
-std::shared_ptr<FlightRecorder> TakeRecorder(Communicator& communicator) {
-  auto* front = dynamic_cast<CommunicatorImpl*>(&communicator);
-  return front == nullptr ? nullptr : front->TakeRecorder();
-}
-
-void IssueFor(Communicator& communicator, const Signature& asked) {
-  if (auto* front = dynamic_cast<CommunicatorImpl*>(&communicator)) front->IssueFor(asked);
 }
 
 CollectiveCall CallOf(const Signature& s, int rank) {

@@ -41,19 +41,6 @@ struct CommunicatorOptions {
 std::unique_ptr<Communicator> MakeCommunicator(std::unique_ptr<Engine> engine,
                                                CommunicatorOptions options);
 
-// LabelsOf, TakeRecorder and IssueFor are for a communicator between replicas or GPUs. Such a
-// communicator uses `communicator` to connect the processes of the replicas. The three functions
-// have an effect only if MakeCommunicator made `communicator`.
-//
-// Returns CommunicatorOptions::labels. Returns an empty vector if MakeCommunicator did not make
-// `communicator`.
-std::vector<std::string> LabelsOf(const Communicator& communicator);
-// Removes the recorder from the communicator and returns it. The caller records the operations of
-// the replicas instead.
-std::shared_ptr<FlightRecorder> TakeRecorder(Communicator& communicator);
-// Until the next call of IssueFor, marks every operation that the communicator issues as a part of
-// the replicas' operation `asked` (Signature::for_replicas). The ranks also compare `asked`.
-void IssueFor(Communicator& communicator, const Signature& asked);
 // Returns the entry of the flight recorder for an operation that the rank `rank` issues.
 CollectiveCall CallOf(const Signature& signature, int rank);
 // Returns the engine for a group of one rank.

@@ -3,10 +3,11 @@
 // other processes. At last, the other threads copy its result.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cstring>
 #include <memory>
 #include <numeric>
 
-#include "common/base/logging.h"
 #include "common/collective/engines/engine.h"
 #include "common/collective/engines/thread_board.h"
 #include "common/collective/group/formation.h"
@@ -51,7 +52,7 @@ struct Replicas {
 };
 
 std::vector<std::string> LocalNames(const Replicas& replicas) {
-  const std::vector<std::string> tasks = LabelsOf(*replicas.group);
+  const std::vector<std::string> tasks = replicas.group->labels();
   const int process = replicas.group->rank(), local = replicas.per_rank[process];
   std::vector<std::string> names;
   for (int i = 0; i < local; ++i) {
@@ -114,7 +115,7 @@ class ReplicaEngine : public Engine {
   }
 
   absl::Status RunVerb(const Operation& operation, MonotonicTime deadline) {
-    if (leads()) IssueFor(*replicas_->group, operation.signature);
+    if (leads()) replicas_->group->IssueFor(operation.signature);
     switch (operation.signature.verb) {
       case Verb::kAllReduce:
         return AllReduce(operation, deadline);
@@ -269,7 +270,7 @@ std::vector<std::unique_ptr<Communicator>> MakeReplicaCommunicators(
     return result;
   }
   group->set_timeout(timeout);
-  const auto recorder = TakeRecorder(*group);
+  const auto recorder = group->TakeRecorder();
   auto replicas = std::make_shared<Replicas>(std::move(group), replicas_per_rank, timeout);
   const int local = replicas_per_rank[replicas->group->rank()];
   for (int i = 0; i < local; ++i) {

@@ -144,7 +144,7 @@ class Links {
   // The sequence number of the latest operation for which this rank has sent kPresence.
   uint64_t announced_ = 0;
   // True if this rank has learned that more ranks have joined the operation announced_, and has not
-  // told its peers yet.
+  // sent this to its peers yet.
   bool news_ = false;
   std::vector<transport::Interest> waits_;  // A buffer for Wait().
   transport::AbortSignal abort_;

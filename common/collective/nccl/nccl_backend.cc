@@ -321,7 +321,7 @@ class NcclCommunicator : public Communicator {
                                         Message(compared), work.signature.Text(),
                                         work.signature.sequence));
     MUSTER_RETURN_IF_ERROR(compared);
-    const std::vector<std::string> labels = LabelsOf(*shadow_);
+    const std::vector<std::string> labels = shadow_->labels();
     for (int r = 1; r < size(); ++r) {
       if (work.everybodys[r] == work.everybodys[0]) continue;
       return MismatchError(RankName(labels, 0), work.everybodys[0], RankName(labels, r),

@@ -11,11 +11,11 @@
 #include <utility>
 
 #include "common/base/logging.h"
-#include "common/collective/engines/engine.h"
 #include "common/collective/group/formation.h"
 #include "common/collective/nccl/cuda_streams.h"
 #include "common/collective/nccl/nccl.h"
 #include "common/collective/nccl/nccl_backend.h"
+#include "common/collective/operation.h"
 
 namespace muster::collective {
 namespace {
@@ -99,7 +99,7 @@ absl::StatusOr<ncclUniqueId> ShareUniqueId(Communicator& group, const Limit& lim
       return why;
     }
   }
-  const std::string first = RankName(LabelsOf(group), 0);
+  const std::string first = RankName(group.labels(), 0);
   const Watch watch(&group, limit, fmt::format("{} gave no unique id of NCCL", first));
   MUSTER_RETURN_IF_ERROR(group.Broadcast({&id, sizeof id, DataType::kByte}, 0)->Wait());
   return id;
@@ -238,7 +238,7 @@ absl::StatusOr<std::vector<std::unique_ptr<Communicator>>> Make(NcclRequest& req
                     Clock::now() + options.formation_timeout};
   const int rank = request.group->rank();
   // The recorder receives the operations of the devices, not the comparisons on the host.
-  const NcclRecords records = {TakeRecorder(*request.group), options.traffic};
+  const NcclRecords records = {request.group->TakeRecorder(), options.traffic};
   MUSTER_RETURN_IF_ERROR(CheckDevices(options.devices, per_rank[rank]));
   request.group->set_timeout(options.formation_timeout + std::chrono::seconds(1));
   MUSTER_ASSIGN_OR_RETURN(const ncclUniqueId id, ShareUniqueId(*request.group, limit));

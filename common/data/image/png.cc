@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 #include <png.h>
 
-#include <algorithm>
 #include <csetjmp>
 #include <cstring>
 

@@ -11,7 +11,6 @@
 #include <map>
 
 #include "common/data/batches.h"
-#include "common/data/files/byte_source.h"
 #include "common/data/files/damage.h"
 #include "common/data/image/image.h"
 #include "common/data/readers/transformed.h"

@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <memory>
 #include <optional>
-#include <set>
 #include <utility>
 
 #include "common/base/json/json_integer.h"

@@ -32,6 +32,16 @@ int64_t MemoryFormatOf(const Json& json) {
   return static_cast<int64_t>(kFormats.at(JsonInteger(json)));
 }
 
+// Parses a JSON number, or the text "Infinity", "-Infinity" or "NaN".
+double ParseFloat(const Json& json) {
+  if (!json.is_string()) return json.get<double>();
+  const std::string text = json.get<std::string>();
+  if (text == "Infinity") return std::numeric_limits<double>::infinity();
+  if (text == "-Infinity") return -std::numeric_limits<double>::infinity();
+  TORCH_CHECK(text == "NaN", "\"", text, "\" is no number");
+  return std::numeric_limits<double>::quiet_NaN();
+}
+
 // Parses the union types within arguments: {"as_name": ...}, {"as_int": ...}, {"as_tensor": ...},
 // ...
 ParsedItem Item(const Json& json) {
@@ -99,15 +109,6 @@ Member MemberOf(const Json& json, const char* what) {
   // Does not call items(), because its elements live only as long as its iterator.
   const auto member = json.begin();
   return {member.key(), member.value()};
-}
-
-double ParseFloat(const Json& json) {
-  if (!json.is_string()) return json.get<double>();
-  const std::string text = json.get<std::string>();
-  if (text == "Infinity") return std::numeric_limits<double>::infinity();
-  if (text == "-Infinity") return -std::numeric_limits<double>::infinity();
-  TORCH_CHECK(text == "NaN", "\"", text, "\" is no number");
-  return std::numeric_limits<double>::quiet_NaN();
 }
 
 ParsedArgument ParseArgument(const Json& argument, c10::Device device) {

@@ -49,7 +49,4 @@ struct ParsedArgument {
 // Unsupported, Json::exception or c10::Error.
 ParsedArgument ParseArgument(const Json& argument, c10::Device device);
 
-// Parses a JSON number, or the text "Infinity", "-Infinity" or "NaN".
-double ParseFloat(const Json& json);
-
 }  // namespace muster::exported

@@ -3,10 +3,8 @@
 
 #include <algorithm>
 #include <map>
-#include <optional>
 #include <utility>
 
-#include "common/exported/graph/archive.h"
 #include "common/exported/graph/arguments.h"
 #include "common/exported/graph/graph.h"
 #include "common/exported/graph/source_line.h"

@@ -2,28 +2,19 @@
 
 #include <utility>
 
-#include "common/membership/resources/held_communicator.h"
-
 namespace muster::membership {
 
-CommunicatorRegistry::Replicas CommunicatorRegistry::Register(Replicas made) {
-  Replicas handed_out;
+void CommunicatorRegistry::Register(const Replicas& made) {
   absl::MutexLock lock(&mu_);
-  held_.clear();
-  for (auto& communicator : made) {
-    std::shared_ptr<collective::Communicator> shared = std::move(communicator);
-    held_.push_back(shared);
-    handed_out.push_back(std::make_unique<HeldCommunicator>(std::move(shared)));
-  }
-  return handed_out;
+  registered_.assign(made.begin(), made.end());
 }
 
 void CommunicatorRegistry::Abort(const absl::Status& why) {
-  std::vector<std::shared_ptr<collective::Communicator>> doomed;
+  Replicas doomed;
   absl::MutexLock lock(&mu_);
-  for (const auto& weak : held_)
+  for (const auto& weak : registered_)
     if (auto communicator = weak.lock()) doomed.push_back(std::move(communicator));
-  held_.clear();
+  registered_.clear();
   if (!doomed.empty()) aborter_.Abort(std::move(doomed), why);
 }
 

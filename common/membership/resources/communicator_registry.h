@@ -14,19 +14,19 @@ namespace muster::membership {
 
 class CommunicatorRegistry {
  public:
-  using Replicas = std::vector<std::unique_ptr<collective::Communicator>>;
+  using Replicas = std::vector<std::shared_ptr<collective::Communicator>>;
 
-  // Registers the communicators `made`, and forgets the communicators of the previous call. Returns
-  // handles for the training loop. A communicator lives as long as its handle.
-  Replicas Register(Replicas made);
-  // Aborts the communicators whose handles still exist. Does not block: a thread of Aborter
-  // (common/session/aborter.h) makes the calls.
+  // Registers the communicators `made`, and forgets the communicators of the previous call. The
+  // training loop owns the communicators.
+  void Register(const Replicas& made);
+  // Aborts the registered communicators that still exist. Does not block: a thread of Aborter
+  // (common/session/aborter.h) makes the calls, and keeps the communicators alive meanwhile.
   void Abort(const absl::Status& why);
 
  private:
   Aborter aborter_;
   absl::Mutex mu_;
-  std::vector<std::weak_ptr<collective::Communicator>> held_ ABSL_GUARDED_BY(mu_);
+  std::vector<std::weak_ptr<collective::Communicator>> registered_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace muster::membership

@@ -23,7 +23,7 @@
 namespace muster::membership {
 
 // The coordinator's answer to the first message of a session.
-struct Welcome {
+struct JoinReply {
   std::string run_id;
   uint32_t term = 0;  // A number above the terms of all earlier chiefs of the run.
   std::string job;    // The chief's job as JSON. This process must use it.
@@ -99,7 +99,7 @@ struct StopReceived {  // This process received a stop request.
 // Events from the session.
 struct Welcomed {
   static constexpr std::string_view kName = "Welcomed";
-  Welcome welcome;
+  JoinReply welcome;
   int64_t chief_pid = 0;
 };
 struct Refused {  // The coordinator does not accept this process.

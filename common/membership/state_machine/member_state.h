@@ -14,34 +14,31 @@
 #include <vector>
 
 #include "common/base/pausing_clock.h"
+#include "common/job/timeouts.h"
 #include "common/membership/state_machine/member_events.h"
 #include "common/session/chief_silence.h"
 
 namespace muster::membership {
 
-struct MemberTimeouts {
-  Duration join = std::chrono::minutes(10);    // Limit to reach the chief for the first time.
-  Duration rejoin = std::chrono::minutes(10);  // Time limit to reach a lost chief again.
-  // A process in a generation regards the chief as lost in two cases. First, the session has been
-  // broken for the time `resume`. Second, the chief has sent no message for the time `heartbeat`.
-  Duration resume = std::chrono::seconds(1);
-  Duration heartbeat = std::chrono::seconds(10);
+// Of the timeouts of the job:
+//   join, rejoin       Limits to reach the chief for the first time, and to reach a lost chief.
+//   resume, heartbeat  A process in a generation regards the chief as lost in two cases. First, the
+//                      session has been broken for the time `resume`. Second, the chief has sent no
+//                      message for the time `heartbeat`.
+//   abort, phase       Limits for the loop to return after its generation is over or the job has
+//                      ended. The time counts from this event or from the start of the current
+//                      phase, whichever is later. After the limit, the Member calls
+//                      MemberOptions::on_stuck, which ends the process. If the limit of the current
+//                      phase is higher than `abort`, the higher limit applies, except in the phase
+//                      `reduce`. In the phase `save`, the time is unlimited without a limit in
+//                      `phase`.
+struct MemberTimeouts : Timeouts {
   Duration heartbeat_interval = std::chrono::seconds(1);  // The interval of this process's reports.
   // How long Membership::Explain waits for the coordinator after a collective operation failed.
   Duration explain = std::chrono::seconds(5);
   // How long this process tries to report its own failure to the chief. Also the limit of the
   // search for a lost chief after a stop request.
   Duration report = std::chrono::seconds(10);
-  // Time limit for the loop to return after its generation is over or the job has ended. The time
-  // counts from this event or from the start of the current phase, whichever is later. After the
-  // limit, the Member calls MemberOptions::on_stuck, which ends the process. If the limit of the
-  // current phase in `phase` is higher, the higher limit applies, except in the phase `reduce`. In
-  // the phase `save`, the time is unlimited if `phase` sets no limit.
-  Duration abort = std::chrono::minutes(1);
-  Duration phase[kNumPhases] = {};  // The limit of each phase. Zero: no limit.
-  // Time limit to make the communicators of a generation.
-  Duration formation = std::chrono::seconds(20);
-  Duration collective = std::chrono::minutes(10);  // Limit of one collective operation.
 };
 
 // The state of the process in the job. A generation is over after the coordinator has ended it, or
@@ -111,7 +108,7 @@ struct MemberReport {
 };
 
 struct MemberState {
-  explicit MemberState(PausingTime now = {}, Duration heartbeat = std::chrono::seconds(10))
+  explicit MemberState(PausingTime now = {}, Duration heartbeat = Timeouts().heartbeat)
       : silence(heartbeat) {
     report.phase_since = session.next_attempt = now;
   }
@@ -130,7 +127,7 @@ struct MemberState {
   PausingTime next_line;  // The time of the next log line about the search for the chief.
   ChiefSilence silence;
   int64_t chief_pid = 0;
-  std::optional<Welcome> welcome;
+  std::optional<JoinReply> welcome;
 
   std::shared_ptr<const Roster> roster;  // The roster of `generation`.
   uint64_t generation = 0;               // The newest offered generation. 0: none yet.

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "common/train/callbacks/callback_decision.h"
-#include "common/train/membership.h"
+#include "common/train/observer.h"
 #include "muster/callback.h"
 #include "muster/status.h"
 

@@ -112,7 +112,7 @@ class CsvLogger final : public Callback {
     return !partial_;
   }
   bool Failed(int error) {
-    LogWarning("csv_logger: cannot write {}: {}; training goes on", path_, FileErrorText(error));
+    LogWarning("csv_logger: cannot write {}: {}; training continues", path_, FileErrorText(error));
     return false;
   }
 

@@ -112,7 +112,7 @@ class ModelCheckpoint final : public Callback {
       if (ExitCodeOf(failed.status()) == ExitCode::kProgramFailed ||
           absl::IsAborted(failed.status()))
         throw;
-      LogWarning("model_checkpoint: {}; training goes on", failed.what());
+      LogWarning("model_checkpoint: {}; training continues", failed.what());
       return;
     }
     LogInfo("epoch {}: model_checkpoint saves {}", context.epoch() + 1, path);

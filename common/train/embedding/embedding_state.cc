@@ -10,7 +10,6 @@
 #include <array>
 
 #include "common/base/prefetch.h"
-#include "common/optim/update_kernels.h"
 
 namespace muster {
 namespace {
@@ -122,16 +121,16 @@ TableTransfer::TableTransfer(Replica* replica, Communicator* communicator, int o
     : replica_(replica), communicator_(communicator), owner_(owner) {
   LocalEmbeddings& tables = replica->tables();
   if (tables.size() == 0 || communicator->size() == 1) return;
-  at::Tensor told = at::empty({1 + 3 * tables.size()}, at::kLong);
-  int64_t* values = told.data_ptr<int64_t>();
+  at::Tensor numbers = at::empty({1 + 3 * tables.size()}, at::kLong);
+  int64_t* values = numbers.data_ptr<int64_t>();
   values[0] = static_cast<int64_t>(tables.identity());
   for (int t = 0; t < tables.size(); ++t) {
     values[1 + 3 * t] = tables.table(t).size();
     values[2 + 3 * t] = tables.table(t).updates();
     values[3 + 3 * t] = static_cast<int64_t>(tables.table(t).Counted().size());
   }
-  told = BroadcastFrom(owner, told, replica->device(), communicator);
-  values = told.data_ptr<int64_t>();
+  numbers = BroadcastFrom(owner, numbers, replica->device(), communicator);
+  values = numbers.data_ptr<int64_t>();
   moves_ = values[0] != static_cast<int64_t>(tables.identity()) && !holds;
   anybody_moves_ = AnyOf(moves_, replica->device(), communicator);
   for (int t = 0; t < tables.size(); ++t) {

@@ -161,12 +161,6 @@ data::Sampler TrainSampler(const Job& job, const Replica& replica, int64_t examp
                        job.steps_per_epoch.value_or(0));
 }
 
-int64_t StepsPerEpoch(const Job& job, const Replica& replica, int64_t examples,
-                      int64_t global_batch_size) {
-  if (examples < 0) return job.steps_per_epoch.value_or(0);
-  return TrainSampler(job, replica, examples, global_batch_size).batches_per_epoch();
-}
-
 int64_t TotalSteps(const Job& job, int64_t steps_per_epoch) {
   if (!job.epochs && job.max_steps) return *job.max_steps;
   if (steps_per_epoch == 0) return job.max_steps.value_or(0);
@@ -175,6 +169,14 @@ int64_t TotalSteps(const Job& job, int64_t steps_per_epoch) {
 }
 
 namespace {
+
+// Returns the number of steps in an epoch. Returns 0 if `examples` is -1 (unknown) and the job does
+// not set steps_per_epoch.
+int64_t StepsPerEpoch(const Job& job, const Replica& replica, int64_t examples,
+                      int64_t global_batch_size) {
+  if (examples < 0) return job.steps_per_epoch.value_or(0);
+  return TrainSampler(job, replica, examples, global_batch_size).batches_per_epoch();
+}
 
 absl::StatusOr<ScheduleContext> MakeSchedule(const Job& job, int64_t examples,
                                              int64_t steps_per_epoch, int64_t global_batch_size,

@@ -161,10 +161,6 @@ data::Sampler TrainSampler(const Job& job, const Replica& replica, int64_t examp
 // Returns true if the short last batch of an epoch is left out. The job's drop_remainder overrides
 // the program's drop_remainder.
 bool DropsRemainder(const Job& job, const Replica& replica);
-// Returns the number of steps in an epoch. Returns 0 if `examples` is -1 (unknown) and the job does
-// not set steps_per_epoch.
-int64_t StepsPerEpoch(const Job& job, const Replica& replica, int64_t examples,
-                      int64_t global_batch_size);
 // Returns the number of steps of the job, or 0 if unknown. A job that sets neither `epochs` nor
 // `max_steps` has one epoch.
 int64_t TotalSteps(const Job& job, int64_t steps_per_epoch);

@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include "common/train/replica/replica.h"
-
 namespace muster {
 namespace {
 
@@ -47,8 +45,9 @@ void LeasedLoop::CheckSteps(int64_t steps) {
 }
 
 absl::Status LeasedLoop::ReturnedEarly() {
-  return NotHere("run() returned before next() was false",
-                 "the chief ends a parameter-server job, so go on until it does, or set max_steps");
+  return NotHere(
+      "run() returned before next() was false",
+      "the chief ends a parameter-server job, so call next() until it does, or set max_steps");
 }
 
 }  // namespace muster

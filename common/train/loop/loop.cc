@@ -45,7 +45,7 @@ void AddStep(const StepResult& result, LoopState* state) {
   // Resets the sums at the start of the next epoch, because a restart reports an epoch until its
   // passes are complete.
   if (state->epoch_begins()) ResetEpoch(state);
-  ++state->steps;
+  ++state->step;
   state->examples += result.examples;
   state->last_loss = result.loss;
   state->last_learning_rate = result.learning_rate;
@@ -68,8 +68,8 @@ void AddStep(const StepResult& result, LoopState* state) {
 // Returns true if a test pass follows the last step, provided that the program has a test dataset.
 bool IsTestStep(const LoopReplica& loop) {
   const int64_t every = loop.replica->test_every();
-  return loop.IsFinished() || (every > 0 && loop.state.epoch_begins() && loop.state.steps > 0 &&
-                               loop.state.position.epoch % every == 0);
+  return loop.IsFinished() || (every > 0 && loop.state.epoch_begins() && loop.state.step > 0 &&
+                               loop.state.epoch % every == 0);
 }
 
 // Returns a ProgramError if the replicas hold different parameters or kSame buffers, or if the
@@ -91,7 +91,7 @@ absl::Status CheckReplicasEqual(const LoopReplica& loop) {
       fmt::format("replicas hold different parameters after step {}: the program "
                   "changes them outside of minimize() and on_commit(), "
                   "or computes differently on some replica",
-                  loop.state.steps));
+                  loop.state.step));
 }
 
 // Returns an error if a batch of the run will leave a replica with a single example, which the
@@ -120,7 +120,7 @@ LoopImpl::LoopImpl(const LoopContext& context, Replica* replica,
       replica_(replica),
       communicator_(communicator),
       state_(*state),
-      runner_(replica, communicator, context.job, RunnerOptions(loop_)),
+      runner_(StepRunner::Make(replica, communicator, context.job, RunnerOptions(loop_))),
       reports_(loop_),
       callbacks_(loop_) {}
 
@@ -134,17 +134,16 @@ absl::Status LoopImpl::Run() {
   // The previous generation may have ended before this state was saved: a process may have been
   // lost after the end of training or a validation, or a replica may have been lost within Save.
   // This saves the state if it is due. With callbacks, SaveEnd saves the final state instead.
-  if (callbacks_.any() ? state_.steps > 0 && !IsFinished() : IsFinished() || state_.steps > 0) {
+  if (callbacks_.any() ? state_.step > 0 && !IsFinished() : IsFinished() || state_.step > 0) {
     const bool best = state_.epoch_begins() && context_.job.checkpoint.best_of_training;
     const bool asked = best || IsFinished() || HasValidated();
-    const bool again =
-        asked && !callbacks_.epoch_end_pending() && state_.saved_step != state_.steps;
+    const bool again = asked && !callbacks_.epoch_end_pending() && state_.saved_step != state_.step;
     MUSTER_RETURN_IF_ERROR(CatchProgramErrors("saving", [&] { Save(again, best); }));
   }
   // If a member is lost during a stop, the remaining members form a generation only to stop. They
   // make no further step, because sums of fewer replicas round differently than in a run without a
   // loss.
-  if (state_.stop_asked && state_.steps > 0 && !IsFinished()) {
+  if (state_.stop_asked && state_.step > 0 && !IsFinished()) {
     stop_ = true;
     MUSTER_RETURN_IF_ERROR(CatchProgramErrors("saving", [&] { Save(); }));
     return Stopped();
@@ -167,15 +166,15 @@ absl::Status LoopImpl::Run() {
 }
 
 absl::Status LoopImpl::Stopped() const {
-  return Preempted(fmt::format("stopped on request after step {}", state_.steps));
+  return Preempted(fmt::format("stopped on request after step {}", state_.step));
 }
 
 void LoopImpl::EndRun() {
   ThrowIfError(AgreeOn(communicator_, replica_->device(),
-                       fmt::format("returned from run() after step {}", state_.steps),
+                       fmt::format("returned from run() after step {}", state_.step),
                        "every replica must make the same calls in the same order"));
   if (loop_.reporter())
-    LogInfo("run() returned after step {}{}: training is finished", state_.steps,
+    LogInfo("run() returned after step {}{}: training is finished", state_.step,
             context_.job.max_steps || loop_.data.steps_per_epoch > 0
                 ? fmt::format(" of {}", TotalSteps(context_.job, loop_.data.steps_per_epoch))
                 : "");
@@ -190,8 +189,8 @@ void LoopImpl::TakeOverState() {
   options.moment = [this] { loop_.Enter(Phase::kStarting); };
   state_.stop_asked = context_.membership->StopRequested();
   BroadcastState(replica_, communicator_, context_.owner_replica, &state_, options);
-  runner_.set_scaler_state(state_.loss_scaler);
-  runner_.Begin();
+  runner_->set_scaler_state(state_.loss_scaler);
+  runner_->Begin();
   for (NamedOptimizer& optimizer : replica_->optimizers()) optimizer.rule->Begin();
   if (LeaveShorterEpoch(loop_.data, &state_)) ResetEpoch(&state_);
   // The job may have become longer. Its former end is then in the middle of the job.
@@ -232,22 +231,22 @@ StepOutcome LoopImpl::RunStep(const LoopBody& body) {
   if (callbacks_.stopping()) Settle();
   if (stop_ || IsFinished()) throw StatusError(Preempted("the job is over"));
   const FedBatch& batch = input_->batch();
-  EnterSpanStep(state_.steps + 1);
+  EnterSpanStep(state_.step + 1);
   const Span span("step");
   callbacks_.BeginStep();
   StepPlan plan;
-  plan.steps_done = state_.steps;
-  plan.epoch = state_.position.epoch;
+  plan.steps_done = state_.step;
+  plan.epoch = state_.epoch;
   plan.global_examples = batch.global_examples;
-  plan.summary = reports_.observed() && (state_.steps + 1) % context_.job.summary.every_steps == 0;
+  plan.summary = reports_.observed() && (state_.step + 1) % context_.job.summary.every_steps == 0;
   std::optional<LossGraph> graph;
-  if (reports_.observed() && state_.steps == 0) graph.emplace(NamedParameters(*replica_));
+  if (reports_.observed() && state_.step == 0) graph.emplace(NamedParameters(*replica_));
   plan.stop_requested = loop_.first_local() && context_.membership->StopRequested();
   plan.input_seconds = input_->TakeWaitSeconds();
   std::optional<BatchNormWatch> watch;
   if (!watched_) watch.emplace();
   Nested results;
-  auto result = runner_.Run(
+  auto result = runner_->Run(
       plan, batch.batch, batch.local_examples,
       [&](Step& step, const data::Batch& part) { results = Detached(body(step, part)); });
   if (!result.ok()) throw StatusError(NameLeftOut(result.status(), batch.left_out.count));
@@ -256,7 +255,7 @@ StepOutcome LoopImpl::RunStep(const LoopBody& body) {
   Commit(*result);
   if (graph) reports_.Graph(graph->Take());
   reports_.RestartStepClock();
-  return OutcomeOf(*std::move(result), state_.steps, std::move(results));
+  return OutcomeOf(*std::move(result), state_.step, std::move(results));
 }
 
 // Accounts for a committed step, and does what is due after it.
@@ -264,14 +263,14 @@ void LoopImpl::Commit(const StepResult& result) {
   AddStep(result, &state_);
   reports_.Measure(result, input_->batch().local_examples);
   input_->StepDone();
-  state_.loss_scaler = runner_.scaler_state();
+  state_.loss_scaler = runner_->scaler_state();
   state_.validation_due = state_.test_due = false;
   stop_ = stop_ || result.stop;
   callbacks_.AverageWeights();
   reports_.Step(result, input_->batch());
   reports_.LeftOut(Split::kTrain, input_->TakeLeftOut());
   if (result.skipped)
-    ThrowIfError(CheckLossScale(result.loss_scale, state_.extras.skipped.in_a_row, state_.steps));
+    ThrowIfError(CheckLossScale(result.loss_scale, state_.extras.skipped.in_a_row, state_.step));
   const bool ended = state_.epoch_begins() || IsFinished();
   if (ended) EndEpoch();
   if (callbacks_.any()) AfterStep();
@@ -284,19 +283,19 @@ void LoopImpl::Commit(const StepResult& result) {
 void LoopImpl::Finish() {
   if (IsFinished()) return;
   ThrowIfError(AgreeOn(communicator_, replica_->device(),
-                       fmt::format("finishes after step {}", state_.steps),
+                       fmt::format("finishes after step {}", state_.step),
                        "every replica must make the same calls in the same order"));
   state_.extras.finished = true;
   stop_ = false;  // The requested stop has taken effect.
   reports_.Finish();
-  if (state_.steps == 0) return;  // Nothing to save.
+  if (state_.step == 0) return;  // Nothing to save.
   // If this state is already saved, result.json says that it is final.
   if (!state_.epoch_begins()) EndEpoch();
   if (callbacks_.any()) {
     Settle();
     return SaveEnd();
   }
-  Save(/*again=*/state_.saved_step != state_.steps);
+  Save(/*again=*/state_.saved_step != state_.step);
   ThrowIfError(CheckReplicasEqual(loop_));
 }
 
@@ -338,7 +337,7 @@ void LoopImpl::AfterStep() {
 }
 
 void LoopImpl::Settle() {
-  if (!callbacks_.any() || stop_ || state_.steps == 0) return;
+  if (!callbacks_.any() || stop_ || state_.step == 0) return;
   // If a replica was lost here, the hook of this step may not have run.
   if (callbacks_.step_end_pending()) AfterStep();
   // The validation pass must come first, because the epoch's metrics include its metrics.
@@ -354,24 +353,24 @@ void LoopImpl::Settle() {
     state_.extras.finished = true;
     state_.test_due = fitting_ && loop_.Has(Split::kTest);
     if (loop_.reporter())
-      LogInfo("training stops after step {} (epoch {}): {}", state_.steps, state_.last_epoch() + 1,
+      LogInfo("training stops after step {} (epoch {}): {}", state_.step, state_.last_epoch() + 1,
               callbacks_.why_stopping());
     reports_.Finish();
   }
   if (callbacks_.train_end_pending()) callbacks_.EndTraining();
   if (!IsFinished() && (callbacks_.save_requested() || asks_for_best))
-    Save(callbacks_.save_requested() || state_.saved_step != state_.steps, asks_for_best);
+    Save(callbacks_.save_requested() || state_.saved_step != state_.step, asks_for_best);
 }
 
 void LoopImpl::SaveEnd() {
-  if (!callbacks_.any() || stop_ || end_saved_ || state_.steps == 0) return;
+  if (!callbacks_.any() || stop_ || end_saved_ || state_.step == 0) return;
   if (!IsFinished() || callbacks_.train_end_pending() ||
       (fitting_ && (state_.validation_due || state_.test_due)))
     return;
   end_saved_ = true;
   // A lost member may have prevented an earlier save of this state. The saving process knows from
   // end_saved_step whether it has saved.
-  Save(/*again=*/state_.end_saved_step != state_.steps);
+  Save(/*again=*/state_.end_saved_step != state_.step);
   ThrowIfError(CheckReplicasEqual(loop_));
 }
 
@@ -429,9 +428,9 @@ std::optional<std::map<std::string, double>> LoopImpl::Pass(Split split) {
   callbacks_.EndPass(split, pass->metrics);
   // The best state so far is saved regardless of the intervals. At the end of an epoch, it is saved
   // after the hooks have run with these metrics.
-  if (split == Split::kValidation && state_.steps > 0) {
+  if (split == Split::kValidation && state_.step > 0) {
     state_.validation_due = false;
-    if (!callbacks_.epoch_end_pending()) Save(state_.saved_step != state_.steps);
+    if (!callbacks_.epoch_end_pending()) Save(state_.saved_step != state_.step);
   }
   loop_.Enter(Phase::kForward);
   reports_.RestartClocks();

@@ -52,8 +52,8 @@ class LoopImpl final : public LoopBackend {
   ReplicaContext context() const override {
     return {loop_.global_index(), context_.num_replicas, replica_->device()};
   }
-  int64_t steps() const override { return state_.steps; }
-  int64_t epoch() const override { return state_.position.epoch; }
+  int64_t steps() const override { return state_.step; }
+  int64_t epoch() const override { return state_.epoch; }
   bool epoch_begins() const override { return state_.epoch_begins(); }
   int64_t steps_left() const override;
 
@@ -97,7 +97,7 @@ class LoopImpl final : public LoopBackend {
   Replica* const replica_;
   collective::Communicator* const communicator_;
   LoopState& state_;
-  StepRunner runner_;
+  const std::unique_ptr<StepRunner> runner_;
   LoopReports reports_;
   LoopCallbacks callbacks_;
   std::optional<LoopInput> input_;  // Set by Run, after this replica has received its state.

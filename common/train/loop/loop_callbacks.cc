@@ -39,7 +39,7 @@ void LoopCallbacks::TakeOver() {
   }
   const bool none = !record;
   checkpoint::TakeOver(
-      {state_.steps, state_.last_epoch(), state_.epoch_begins() || loop_.IsFinished(),
+      {state_.step, state_.last_epoch(), state_.epoch_begins() || loop_.IsFinished(),
        loop_.IsFinished(), state_.validation_due, state_.test_due},
       &record);
   // If a run without callbacks was complete, its saved state is final, because no callback has a
@@ -87,7 +87,7 @@ void LoopCallbacks::Begin() {
     host_ = std::make_unique<CallbackHost>(HostOptions());
     // Calls Begin even after the end of training: result.json needs the entries of callbacks, and
     // remaining passes call hooks.
-    host_->Begin(record(), state_.steps > 0 && !over);
+    host_->Begin(record(), state_.step > 0 && !over);
   }
   if (over) return;
   Fire(Hook::kTrainBegin);
@@ -107,7 +107,7 @@ CallbackHostOptions LoopCallbacks::HostOptions() {
   options.num_replicas = context.num_replicas;
   options.rate = [this](const std::string& name) {
     for (const NamedOptimizer& optimizer : replica_->optimizers())
-      if (optimizer.name == name) return optimizer.schedule->At(state_.steps);
+      if (optimizer.name == name) return optimizer.schedule->At(state_.step);
     return 0.0;
   };
   options.save_model = [this](const std::string& path, bool with_optimizer) {
@@ -140,7 +140,7 @@ std::map<std::string, double> LoopCallbacks::EpochMetrics() const {
     for (const auto& [name, value] : validation->second) metrics["val_" + name] = value;
   if (!replica_->optimizers().empty())
     metrics["learning_rate"] =
-        replica_->optimizers()[0].schedule->At(std::max<int64_t>(0, state_.steps - 1));
+        replica_->optimizers()[0].schedule->At(std::max<int64_t>(0, state_.step - 1));
   return metrics;
 }
 
@@ -148,8 +148,8 @@ void LoopCallbacks::Fire(Hook hook, Split split, std::map<std::string, double> m
   if (host_ == nullptr) return;
   CallbackMoment moment;
   const bool begins = hook == Hook::kEpochBegin || hook == Hook::kStepBegin;
-  moment.step = state_.steps + (hook == Hook::kStepBegin ? 1 : 0);
-  moment.epoch = begins ? state_.position.epoch : state_.last_epoch();
+  moment.step = state_.step + (hook == Hook::kStepBegin ? 1 : 0);
+  moment.epoch = begins ? state_.epoch : state_.last_epoch();
   moment.split = split;
   moment.loss = state_.last_loss;
   moment.metrics = std::move(metrics);
@@ -166,13 +166,13 @@ void LoopCallbacks::ExchangeDecisions() {
     loop_.Enter(Phase::kForward);
   }
   if (text.empty()) return;
-  auto told = DecisionFromText(text);
-  ThrowIfError(told.status());
-  Apply(*std::move(told));
+  auto agreed = DecisionFromText(text);
+  ThrowIfError(agreed.status());
+  Apply(*std::move(agreed));
 }
 
-void LoopCallbacks::Apply(CallbackDecision told) {
-  checkpoint::CallbackRecord& next = told.record;
+void LoopCallbacks::Apply(CallbackDecision decision) {
+  checkpoint::CallbackRecord& next = decision.record;
   next.epochs_begun = record().epochs_begun;
   next.epochs_ended = record().epochs_ended;
   next.steps_begun = record().steps_begun;
@@ -185,10 +185,10 @@ void LoopCallbacks::Apply(CallbackDecision told) {
   }
   // Copies of weights are made here, possibly some steps after the hook requested them.
   next.weights_of = record().weights_of;
-  for (const auto& [what, callback] : told.weights) {
+  for (const auto& [what, callback] : decision.weights) {
     if (what == "keep") {
       replica_->kept().Keep(callback);
-      next.kept[callback] = state_.steps;
+      next.kept[callback] = state_.step;
       continue;
     }
     next.weights_of = next.kept.at(callback);
@@ -196,20 +196,20 @@ void LoopCallbacks::Apply(CallbackDecision told) {
     for (NamedOptimizer& optimizer : replica_->optimizers()) optimizer.rule->Begin();
   }
   record() = std::move(next);
-  save_requested_ = save_requested_ || told.save;
+  save_requested_ = save_requested_ || decision.save;
   ApplyRates();
   if (host_ != nullptr) host_->Adopt(record());
 }
 
 void LoopCallbacks::BeginStep() {
   if (!any()) return;
-  const bool epoch = state_.epoch_begins() && record().epochs_begun <= state_.position.epoch;
-  const bool step = record().steps_begun <= state_.steps;
+  const bool epoch = state_.epoch_begins() && record().epochs_begun <= state_.epoch;
+  const bool step = record().steps_begun <= state_.step;
   if (epoch) Fire(Hook::kEpochBegin);
   if (step) Fire(Hook::kStepBegin);
   if (epoch || (step && replica_->callbacks().decides_in_steps)) ExchangeDecisions();
-  record().epochs_begun = std::max(record().epochs_begun, state_.position.epoch + 1);
-  record().steps_begun = state_.steps + 1;
+  record().epochs_begun = std::max(record().epochs_begun, state_.epoch + 1);
+  record().steps_begun = state_.step + 1;
   record().weights_of = 0;  // The step changes the weights.
 }
 
@@ -218,12 +218,12 @@ void LoopCallbacks::EndStep() {
   Fire(Hook::kStepEnd, Split::kTrain,
        host_ == nullptr ? std::map<std::string, double>() : TrainMetrics(*replica_, state_));
   if (replica_->callbacks().decides_in_steps) ExchangeDecisions();
-  record().steps_ended = state_.steps;
+  record().steps_ended = state_.step;
 }
 
 bool LoopCallbacks::epoch_end_pending() const {
   const bool over = state_.epoch_begins() || loop_.IsFinished() || stopping();
-  return any() && state_.steps > 0 && over && record().epochs_ended <= state_.last_epoch();
+  return any() && state_.step > 0 && over && record().epochs_ended <= state_.last_epoch();
 }
 
 void LoopCallbacks::EndEpoch() {
@@ -255,9 +255,9 @@ void LoopCallbacks::EndPass(Split split, const std::map<std::string, double>& me
 
 void LoopCallbacks::AverageWeights() {
   const std::optional<AverageOptions>& average = replica_->callbacks().average;
-  if (!average || state_.steps % average->every_steps != 0) return;
+  if (!average || state_.step % average->every_steps != 0) return;
   replica_->kept().Average(average->name, average->decay);
-  record().kept.emplace(average->name, state_.steps);
+  record().kept.emplace(average->name, state_.step);
 }
 
 namespace {

@@ -54,7 +54,7 @@ class LoopCallbacks {
   // EndStep for the newest completed step. epoch_end_pending covers the hooks of EndEpoch if this
   // step ends an epoch or training. train_end_pending covers the hooks of EndTraining if training
   // has ended.
-  bool step_end_pending() const { return any() && record().steps_ended < state_.steps; }
+  bool step_end_pending() const { return any() && record().steps_ended < state_.step; }
   bool epoch_end_pending() const;
   bool train_end_pending() const { return any() && loop_.IsFinished() && !record().ended; }
   // Returns true if a callback has restored kept weights, and no step has begun since then.

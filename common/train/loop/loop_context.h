@@ -13,6 +13,7 @@
 #include "common/train/input/damaged_examples.h"
 #include "common/train/input/loop_data.h"
 #include "common/train/membership.h"
+#include "common/train/observer.h"
 #include "common/train/replica/replica.h"
 #include "common/train/replica/replica_buffers.h"
 #include "common/train/state/checkpointing.h"
@@ -75,7 +76,7 @@ struct LoopReplica {
   // Sets the phase (common/base/phase.h) that the heartbeats of this process report. Has an effect
   // only if this replica is the first replica of the process.
   void Enter(Phase phase) const {
-    if (first_local()) context.membership->SetPhase(phase, state.steps + 1);
+    if (first_local()) context.membership->SetPhase(phase, state.step + 1);
   }
   // Returns true if the program or the job has data for `split`.
   bool Has(Split split) const { return context.datasets.contains(split); }

@@ -9,14 +9,15 @@
 namespace muster {
 
 bool LeaveShorterEpoch(const TrainData& data, LoopState* state) {
-  const int64_t offset = state->position.offset;
+  const int64_t offset = state->offset;
   const bool beyond = data.sampler ? offset >= data.sampler->examples_per_epoch()
                                    : data.steps_per_epoch > 0 &&
                                          offset >= data.steps_per_epoch * state->global_batch_size;
   if (!beyond) return false;
   if (!data.sampler && !state->extras.stream)
-    state->extras.stream = {{state->position.epoch, state->position.offset}};
-  state->position = {state->position.epoch + 1, 0};
+    state->extras.stream = {{state->epoch, state->offset}};
+  ++state->epoch;
+  state->offset = 0;
   state->extras.batch_steps = state->extras.batch_steps_done = 0;
   return true;
 }
@@ -34,7 +35,7 @@ void LoopInput::OpenFeeds() {
   options.sampler = loop_.data.sampler;
   options.pipeline = PipelineOptionsOf(job);
   options.pipeline.seed = loop_.data.seed;
-  options.start = options.start_data = state_.position;
+  options.start = options.start_data = {state_.epoch, state_.offset};
   if (state_.extras.stream)
     options.start_data = {state_.extras.stream->epoch, state_.extras.stream->offset};
   // Replicas with their own data do not share a pipeline.
@@ -70,7 +71,7 @@ void LoopInput::Next(int64_t steps) {
 
 void LoopInput::Load() {
   loop_.Enter(Phase::kData);
-  EnterSpanStep(state_.steps + 1);
+  EnterSpanStep(state_.step + 1);
   const Span span("input");
   auto loaded = feed_->Next();
   if (!loaded.ok()) throw StatusError(loaded.status());
@@ -122,7 +123,8 @@ void LoopInput::StepDone() {
     return;
   }
   use_ = Use::kDone;
-  state_.position = batch_.next;
+  state_.epoch = batch_.next.epoch;
+  state_.offset = batch_.next.offset;
   extras.stream.reset();
   if (!(batch_.next == batch_.next_data))
     extras.stream = {{batch_.next_data.epoch, batch_.next_data.offset}};

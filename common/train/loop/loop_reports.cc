@@ -33,10 +33,10 @@ void LoopReports::Start() const {
   report.steps_per_epoch = loop_.data.steps_per_epoch;
   report.finished = state_.extras.finished;
   if (state_.extras.callbacks) report.weights_of = state_.extras.callbacks->weights_of;
-  report.epochs_begun = state_.position.epoch + (state_.epoch_begins() ? 0 : 1);
+  report.epochs_begun = state_.epoch + (state_.epoch_begins() ? 0 : 1);
   report.epochs = job.epochs.value_or(job.max_steps ? 0 : 1);
   report.total_steps = TotalSteps(job, report.steps_per_epoch);
-  report.start_step = state_.steps;
+  report.start_step = state_.step;
   report.start_examples = state_.examples;
   report.loss_scale = LossScale(/*skipped=*/false);
   report.last_step = LastStep();
@@ -48,19 +48,19 @@ void LoopReports::Start() const {
   for (const auto& [split, dataset] : loop_.context.datasets)
     report.split_sizes.emplace_back(SplitName(split),
                                     split == Split::kTrain ? loop_.data.examples : dataset->size());
-  AddModels(&report);
+  DescribeModels(*loop_.replica, &report);
   for (Observer* observer : observers()) observer->OnStart(report);
 }
 
 std::optional<StepReport> LoopReports::LastStep() const {
   if (state_.last_examples <= 0) return std::nullopt;
   StepReport last;
-  last.step = state_.steps;
+  last.step = state_.step;
   last.epoch = state_.last_epoch();
   last.loss = state_.last_loss;
   last.learning_rate = state_.last_learning_rate;
   for (const NamedOptimizer& optimizer : loop_.replica->optimizers())
-    last.learning_rates[optimizer.name] = optimizer.schedule->At(state_.steps - 1);
+    last.learning_rates[optimizer.name] = optimizer.schedule->At(state_.step - 1);
   last.examples = state_.last_examples;
   last.values = state_.last_values;
   last.loss_scale = LossScale(/*skipped=*/false);
@@ -73,28 +73,16 @@ std::vector<EpochReport> LoopReports::LastPasses() const {
     EpochReport& pass = passes.emplace_back();
     pass.split = split;
     pass.epoch = state_.last_epoch();
-    pass.step = state_.steps;
+    pass.step = state_.step;
     pass.metrics = metrics;
   }
   return passes;
 }
 
-void LoopReports::AddModels(StartReport* report) const {
-  for (const NamedModel& model : loop_.replica->models()) {
-    for (const auto& [name, parameter] : model.parameters) {
-      report->parameters.push_back(
-          {model.name, name, parameter.sizes().vec(), parameter.requires_grad()});
-    }
-    const ParameterCount count = CountParameters(model);
-    report->parameter_counts.emplace_back(model.name, count.trained + count.frozen);
-  }
-  report->groups = DescribeGroups(*loop_.replica);
-}
-
 void LoopReports::Step(const StepResult& result, const FedBatch& batch) const {
   if (!loop_.reporter()) return;
   StepReport report;
-  report.step = state_.steps;
+  report.step = state_.step;
   report.epoch = batch.position.epoch;
   report.steps_per_epoch = loop_.data.steps_per_epoch;
   report.step_in_epoch = batch.position.offset / state_.global_batch_size + 1;
@@ -130,7 +118,7 @@ void LoopReports::Graph(std::vector<summary::GraphNode> of_losses) const {
   const auto nodes = source == nullptr ? std::move(of_losses) : source->ForwardGraph();
   if (nodes.empty()) return;
   for (Observer* observer : observers())
-    if (auto* wants = dynamic_cast<GraphObserver*>(observer)) wants->OnGraph(state_.steps, nodes);
+    if (auto* wants = dynamic_cast<GraphObserver*>(observer)) wants->OnGraph(state_.step, nodes);
 }
 
 void LoopReports::LeftOut(Split split, const DamagedExamples::Report& left_out) const {
@@ -169,19 +157,19 @@ void LoopReports::Pass(Split split, const PassResult& pass, MonotonicTime start)
 
 void LoopReports::Finish() const {
   if (!loop_.reporter()) return;
-  for (Observer* observer : observers()) observer->OnFinish(state_.steps);
+  for (Observer* observer : observers()) observer->OnFinish(state_.step);
 }
 
 void LoopReports::SaveBegins() const {
   if (!loop_.reporter()) return;
-  for (Observer* observer : observers()) observer->OnSave(state_.steps);
+  for (Observer* observer : observers()) observer->OnSave(state_.step);
 }
 
 void LoopReports::Tables() const {
   const LocalEmbeddings& tables = loop_.replica->tables();
   if (tables.size() == 0 || observers().empty()) return;
   TablesReport report;
-  report.step = state_.steps;
+  report.step = state_.step;
   for (int t = 0; t < tables.size(); ++t)
     report.tables.emplace_back(loop_.replica->embeddings()[t].name, tables.table(t).statistics());
   for (Observer* observer : observers()) observer->OnTables(report);
@@ -192,7 +180,7 @@ void LoopReports::Metrics(Split split, int64_t examples, double seconds,
   EpochReport report;
   report.split = SplitName(split);
   report.epoch = state_.last_epoch();
-  report.step = state_.steps;
+  report.step = state_.step;
   report.examples = examples;
   report.metrics = metrics;
   report.seconds = seconds;
@@ -201,11 +189,11 @@ void LoopReports::Metrics(Split split, int64_t examples, double seconds,
 
 void LoopReports::Summary(Split split, const SummaryData& summary) const {
   for (ImageReport images : summary.images) {
-    images.step = state_.steps;
+    images.step = state_.step;
     for (Observer* observer : observers()) observer->OnImages(SplitName(split), images);
   }
   for (HistogramReport histogram : summary.histograms) {
-    histogram.step = state_.steps;
+    histogram.step = state_.step;
     for (Observer* observer : observers()) observer->OnHistogram(SplitName(split), histogram);
   }
 }
@@ -215,7 +203,7 @@ void LoopReports::Parameters() const {
   if (every == 0 || (state_.last_epoch() + 1) % every != 0 || observers().empty()) return;
   for (const auto& [name, parameter] : NamedParameters(*loop_.replica)) {
     HistogramReport report = MakeHistogram("parameters/" + name, parameter);
-    report.step = state_.steps;
+    report.step = state_.step;
     for (Observer* observer : observers()) observer->OnHistogram(SplitName(Split::kTrain), report);
   }
 }

@@ -2,7 +2,7 @@
 // replica is one device's copy of the model, with its own thread and loop. In this header, "the
 // last step" is the newest completed step.
 //
-// Only the reporter, the first replica of rank 0, calls the observers (common/train/membership.h).
+// Only the reporter, the first replica of rank 0, calls the observers (common/train/observer.h).
 // In all other replicas, the methods that report do nothing. Every replica also adds numbers to the
 // meter of its process. The meter serves the process's /metrics. This class reads the LoopState and
 // does not communicate with other replicas. Used by the replica's thread.
@@ -75,8 +75,6 @@ class LoopReports {
   // Return parts of a StartReport: the last step, and the passes after it.
   std::optional<StepReport> LastStep() const;
   std::vector<EpochReport> LastPasses() const;
-  // Adds the parameters of all models to `report`.
-  void AddModels(StartReport* report) const;
   // Reports an epoch or a pass.
   void Metrics(Split split, int64_t examples, double seconds,
                const std::map<std::string, double>& metrics) const;

@@ -20,7 +20,7 @@ namespace {
 SaveMoment MomentOf(const LoopReplica& loop, const SaveRequest& request) {
   const LoopState& state = loop.state;
   SaveMoment moment;
-  moment.step = state.steps;
+  moment.step = state.step;
   moment.epoch = state.last_epoch();
   moment.epoch_end = state.epoch_begins();
   moment.last = loop.IsFinished() && (!state.extras.callbacks || state.extras.callbacks->ended);
@@ -56,15 +56,15 @@ void TakeAndSave(const LoopReplica& loop, const SaveMoment& moment, StackedBuffe
     // A checkpoint of this step that was saved before the hooks at the end of training is not
     // final. This one replaces it.
     snapshot->replaces =
-        moment.last && state.extras.callbacks && state.end_saved_step != state.steps;
+        moment.last && state.extras.callbacks && state.end_saved_step != state.step;
     loop.context.checkpoints->Save(*std::move(snapshot));
-    state.saved_step = state.steps;
-    if (moment.last && EndIsComplete(state)) state.end_saved_step = state.steps;
+    state.saved_step = state.step;
+    if (moment.last && EndIsComplete(state)) state.end_saved_step = state.step;
     *loop.context.kept = std::move(own);
   } else if (MustSave(moment)) {
-    throw StatusError(SaveError(state.steps, snapshot.status()));
+    throw StatusError(SaveError(state.step, snapshot.status()));
   } else {
-    LogWarning("{}; training goes on", Message(SaveError(state.steps, snapshot.status())));
+    LogWarning("{}; training continues", Message(SaveError(state.step, snapshot.status())));
   }
 }
 
@@ -74,10 +74,10 @@ void SaveIfWanted(const LoopReplica& loop, const SaveRequest& request, const Loo
   LoopState& state = loop.state;
   const SaveMoment moment = MomentOf(loop, request);
   bool wanted = false;
-  if ((request.again || state.save_due == state.steps) && loop.reporter() &&
+  if ((request.again || state.save_due == state.step) && loop.reporter() &&
       loop.context.checkpoints != nullptr)
     wanted = IsWanted(loop, moment);
-  if (wanted) state.save_due = state.steps;
+  if (wanted) state.save_due = state.step;
   // kPerReplica buffers differ between replicas, so all replicas take part in saving them. They
   // wait for rank 0's decision.
   const bool gathers = !loop.replica->replica_buffers().empty();

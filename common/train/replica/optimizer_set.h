@@ -118,9 +118,18 @@ class OptimizerSet {
   // Sets the number of elements of averaged buffers for which the last optimizer's sink must have
   // room. A step reduces these buffers and its other control data together with its last gradients.
   void set_buffer_room(int64_t elements) { buffer_room_ = elements; }
-  // Sets the optimizer that receives the gradients of the current backward pass. -1 if there is no
-  // backward pass.
-  void set_active(int optimizer) { active_ = optimizer; }
+  // A backward pass for one optimizer. While the object exists, the hooks pass gradients to the
+  // sink of this optimizer. Otherwise the hooks do nothing. At most one object exists.
+  class BackwardPass {
+   public:
+    BackwardPass(OptimizerSet* set, int optimizer) : set_(set) { set_->active_ = optimizer; }
+    ~BackwardPass() { set_->active_ = -1; }
+    BackwardPass(const BackwardPass&) = delete;
+    BackwardPass& operator=(const BackwardPass&) = delete;
+
+   private:
+    OptimizerSet* const set_;
+  };
 
  private:
   void MakeSink(int optimizer);
@@ -138,7 +147,7 @@ class OptimizerSet {
   const std::vector<NamedMetric>& metrics_;
   std::vector<NamedOptimizer> optimizers_;
   std::vector<uint8_t> built_trainable_;  // The result of Trainable() after build().
-  int active_ = -1;                       // The argument of set_active.
+  int active_ = -1;                       // The optimizer of the BackwardPass, or -1.
   bool keeps_rules_ = false;              // The argument of RetainRules.
   // The generation's communicator. Null if gradients go to parameter servers.
   collective::Communicator* communicator_ = nullptr;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <unordered_set>
 
+#include "common/train/observer.h"
 #include "common/train/replica/replica.h"
 
 namespace muster {
@@ -172,6 +173,18 @@ std::vector<std::string> DescribeGroups(const Replica& replica) {
         fmt::format("optimizer \"{}\", in no group: {}", optimizer.name, Counted(optimizer, 0)));
   }
   return lines;
+}
+
+void DescribeModels(const Replica& replica, StartReport* report) {
+  for (const NamedModel& model : replica.models()) {
+    for (const auto& [name, parameter] : model.parameters) {
+      report->parameters.push_back(
+          {model.name, name, parameter.sizes().vec(), parameter.requires_grad()});
+    }
+    const ParameterCount count = CountParameters(model);
+    report->parameter_counts.emplace_back(model.name, count.trained + count.frozen);
+  }
+  report->groups = DescribeGroups(replica);
 }
 
 }  // namespace muster

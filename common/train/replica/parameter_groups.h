@@ -14,6 +14,7 @@ namespace muster {
 class Replica;
 struct NamedModel;
 struct NamedOptimizer;
+struct StartReport;
 
 // Appends the model's parameters to the optimizer's candidates. Candidates are all parameters that
 // the optimizer may train, including frozen ones. A tensor with several names is one candidate.
@@ -40,5 +41,7 @@ absl::Status MakeRules(Replica* replica);
 // \"sgd\", group 1 (*.bias: weight_decay=0): 4 parameters, 74 numbers". An optimizer without groups
 // has no line.
 std::vector<std::string> DescribeGroups(const Replica& replica);
+// Sets the fields of `report` about the models: parameters, parameter_counts and groups.
+void DescribeModels(const Replica& replica, StartReport* report);
 
 }  // namespace muster

@@ -187,11 +187,11 @@ Nested Rebuild(const Nested& like, const std::vector<at::Tensor>& values) {
 absl::Status AgreeOn(Communicator* communicator, at::Device device, const std::string& text,
                      const std::string& rule) {
   if (communicator->size() == 1) return absl::OkStatus();
-  const auto told = [&](const at::Tensor& mine) {
+  const auto gather = [&](const at::Tensor& mine) {
     return AllGather(communicator, mine.to(device)).to(at::kCPU);
   };
   const size_t length = std::min(text.size(), kMaxText);
-  const at::Tensor digests = told(
+  const at::Tensor digests = gather(
       at::tensor({static_cast<int64_t>(Fnv1a(text)), static_cast<int64_t>(length)}, at::kLong));
   const auto digest = digests.accessor<int64_t, 2>();
   int other = 0;
@@ -203,7 +203,7 @@ absl::Status AgreeOn(Communicator* communicator, at::Device device, const std::s
   if (other == 0) return absl::OkStatus();
   at::Tensor padded = at::zeros({std::max<int64_t>(1, longest)}, at::kByte);
   std::copy_n(text.data(), length, static_cast<char*>(padded.mutable_data_ptr()));
-  const at::Tensor all = told(padded);
+  const at::Tensor all = gather(padded);
   const auto text_of = [&](int r) {
     const auto* at = static_cast<const char*>(all.const_data_ptr()) + r * padded.numel();
     return std::string(at, static_cast<size_t>(digest[r][1]));
@@ -217,11 +217,11 @@ absl::StatusOr<GatheredTexts> GatherTexts(Communicator* communicator, at::Device
   GatheredTexts gathered;
   MUSTER_RETURN_IF_ERROR(CatchProgramErrors("exchanging texts", [&] {
     const at::NoGradGuard no_grad;
-    const auto told = [&](const at::Tensor& mine) {
+    const auto gather = [&](const at::Tensor& mine) {
       return AllGather(communicator, mine.to(device)).to(at::kCPU);
     };
     const auto length = static_cast<int64_t>(std::min(text.size(), kMaxText));
-    const at::Tensor numbers = told(at::tensor({number, length}, at::kLong));
+    const at::Tensor numbers = gather(at::tensor({number, length}, at::kLong));
     const auto of = numbers.accessor<int64_t, 2>();
     int64_t longest = 0;
     for (int r = 0; r < communicator->size(); ++r) {
@@ -231,7 +231,7 @@ absl::StatusOr<GatheredTexts> GatherTexts(Communicator* communicator, at::Device
     if (longest == 0) return;
     at::Tensor padded = at::zeros({longest}, at::kByte);
     std::copy_n(text.data(), length, static_cast<char*>(padded.mutable_data_ptr()));
-    const at::Tensor all = told(padded);
+    const at::Tensor all = gather(padded);
     for (int r = 0; r < communicator->size(); ++r) {
       if (of[r][1] == 0) continue;
       const auto* at = static_cast<const char*>(all.const_data_ptr()) + r * longest;

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <thread>
 
-#include "common/base/logging.h"
 #include "common/base/process/cores.h"
 #include "common/job/program_path.h"
 #include "common/train/state/snapshot.h"

@@ -142,9 +142,9 @@ void VisitNumbers(LoopState* state, const Visit& visit) {
     visit(&number);
     *value = static_cast<std::remove_pointer_t<decltype(value)>>(number);
   };
-  integer(&state->steps);
-  integer(&state->position.epoch);
-  integer(&state->position.offset);
+  integer(&state->step);
+  integer(&state->epoch);
+  integer(&state->offset);
   integer(&state->examples);
   visit(&state->epoch_loss_sum);
   integer(&state->epoch_examples);
@@ -170,7 +170,7 @@ LoopState InitialLoopState(const Job& job, const Replica& replica) {
 }
 
 bool IsFinished(const Job& job, const LoopState& state) {
-  return state.extras.finished || TrainedToItsEnd(job, state.steps, state.position.epoch);
+  return state.extras.finished || TrainedToItsEnd(job, state.step, state.epoch);
 }
 
 void BroadcastBatchSize(c10::Device device, Communicator* communicator, int owner,
@@ -227,7 +227,7 @@ void BroadcastState(Replica* replica, Communicator* communicator, int owner, Loo
   // copy. With callbacks, a step may have two states: before and after the requests at the end of
   // its epoch.
   const bool holds = communicator->rank() == owner ||
-                     (state->whole && state->steps > 0 && state->steps == next.steps &&
+                     (state->whole && state->step > 0 && state->step == next.step &&
                       state->extras.callbacks == next.extras.callbacks);
   TableTransfer tables(replica, communicator, owner, holds);
   std::set<std::string> kept;
@@ -239,14 +239,14 @@ void BroadcastState(Replica* replica, Communicator* communicator, int owner, Loo
   // Keeps the older state during the transfer, because the owner may be lost before the transfer
   // completes. If the state is too large for a second copy, it is overwritten, and this replica has
   // no state meanwhile.
-  const bool stages = !holds && state->whole && state->steps > 0 && !tables.moves() &&
+  const bool stages = !holds && state->whole && state->step > 0 && !tables.moves() &&
                       BytesOf(own) <= options.staged_bytes;
   if (!holds && !stages) state->whole = false;
   std::vector<at::Tensor> received;
   for (const at::Tensor& t : own) received.push_back(stages ? at::empty_like(t.detach()) : t);
   if (options.moment) options.moment();
   Broadcast(received, device, communicator, owner, options);
-  tables.Run(next.steps, &state->tables_whole, options.moment);
+  tables.Run(next.step, &state->tables_whole, options.moment);
   if (stages) {
     const at::NoGradGuard no_grad;
     for (size_t i = 0; i < own.size(); ++i) own[i].detach().copy_(received[i]);

@@ -1,18 +1,15 @@
-// LoopState is the part of the training state that is not in a replica's tensors: counters,
-// positions in the data, and the numbers of the last reports. A replica is one device's copy of the
+// LoopState is the part of the training state that is not in a replica's tensors. The base,
+// checkpoint::TrainingState, is what checkpoints contain: counters, positions in the data and sums.
+// The fields of LoopState itself are not in checkpoints. A replica is one device's copy of the
 // model, with its own thread. Each replica has one LoopState as long as its process lives.
 //
 // A generation is a period of training with fixed members. It ends when a member is lost or joins.
 // At the start of a generation, one replica with the newest state, the owner, sends this state to
-// all other replicas. Checkpoints contain a LoopState without these fields: `whole`,
-// `tables_whole`, `stop_asked`, the fields from `last_loss` to `last_passes`, and the fields whose
-// comments say "Belongs to the process". In this header, "the last step" is the newest completed
-// step.
+// all other replicas. In this header, "the last step" is the newest completed step.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
-#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <limits>
@@ -20,33 +17,20 @@
 #include <string>
 #include <vector>
 
-#include "common/checkpoint/state/extras.h"
+#include "common/checkpoint/checkpoint.h"
 #include "common/collective/communicator.h"
-#include "common/data/pipeline.h"
 #include "common/train/replica/replica.h"
 
 namespace muster {
 
-struct LoopState {
+struct LoopState : checkpoint::TrainingState {
   // False in three cases: the process has started without a state, the owner's state is overwriting
   // this replica's state, or such a transfer was interrupted. The tensors may then mix two states,
-  // and `steps` is meaningless. Becomes true when a transfer completes or a checkpoint is restored.
+  // and `step` is meaningless. Becomes true when a transfer completes or a checkpoint is restored.
   bool whole = true;
   // Like `whole`, for the embedding tables of the process. Used only in the LoopState of the
   // process's first replica, because that replica receives the tables for the process.
   bool tables_whole = true;
-  int64_t steps = 0;        // Completed steps.
-  data::Position position;  // Position of the next example.
-  int64_t examples = 0;     // Examples trained on in the whole run.
-  // The sum of loss x examples, and the number of examples, over the completed steps of the epoch
-  // to which the last step belongs.
-  double epoch_loss_sum = 0;
-  int64_t epoch_examples = 0;
-  // The sums of the program's metrics in the same epoch, in the order of declaration.
-  std::vector<double> epoch_metric_sums;
-  // True if a validation or test pass must follow step `steps` and is not complete.
-  bool validation_due = false, test_due = false;
-  std::vector<double> loss_scaler;  // LossScaler::state().
   // The numbers in the report of the last step: loss, learning rate, examples and the values that
   // the program reported. `last_passes` has the metrics of the passes completed after that step,
   // keyed by "validation" or "test". If the chief is lost before it has published these numbers,
@@ -57,12 +41,6 @@ struct LoopState {
   int64_t last_examples = 0;
   std::map<std::string, double> last_values;
   std::map<std::string, std::map<std::string, double>> last_passes;
-  // State that only some runs have. A program may make several steps over one batch. While more
-  // steps over the current batch follow, `position` is the position of this batch.
-  // extras.batch_steps is then the number of steps over the batch, and extras.batch_steps_done the
-  // number of completed steps. At all other times, both are 0.
-  checkpoint::Extras extras;
-  int64_t global_batch_size = 0;  // Set from the job at the first start of the run. 0 until then.
   // Belongs to the process. The step of the last state that this process gave to the CheckpointSink
   // (checkpointing.h) or restored from a checkpoint. -1 if there is none.
   int64_t saved_step = -1;
@@ -79,13 +57,7 @@ struct LoopState {
   bool stop_asked = false;
 
   // Returns the step of the state that the replica holds, or -1 if it has no state.
-  int64_t last_step() const { return whole ? steps : -1; }
-  // Returns true if the next step is the first step of an epoch.
-  bool epoch_begins() const { return position.offset == 0 && extras.batch_steps_done == 0; }
-  // Returns the epoch of the last step.
-  int64_t last_epoch() const {
-    return std::max<int64_t>(0, position.epoch - (epoch_begins() ? 1 : 0));
-  }
+  int64_t last_step() const { return whole ? step : -1; }
 };
 
 // Returns the state of a replica before the first step of a run.

@@ -203,28 +203,12 @@ NamedTensors StackedTensors(const Replica& replica, const StackedBuffers& own) {
   return all;
 }
 
-void FillState(const LoopState& from, checkpoint::TrainingState* to) {
-  to->step = from.steps;
-  to->epoch = from.position.epoch;
-  to->offset = from.position.offset;
-  to->examples = from.examples;
-  to->epoch_loss_sum = from.epoch_loss_sum;
-  to->epoch_examples = from.epoch_examples;
-  to->epoch_metric_sums = from.epoch_metric_sums;
-  to->loss_scaler = from.loss_scaler;
-  to->validation_due = from.validation_due;
-  to->test_due = from.test_due;
-  to->global_batch_size = from.global_batch_size;
-  to->extras = from.extras;
-}
-
-checkpoint::TrainingState StateOf(const Replica& replica, const LoopState& from) {
-  checkpoint::TrainingState state;
-  FillState(from, &state);
-  state.frozen = replica.optimizer_set().ChangedFrozen();
+checkpoint::SavedState StateOf(const Replica& replica, const checkpoint::TrainingState& state) {
+  checkpoint::SavedState saved{state};
+  saved.frozen = replica.optimizer_set().ChangedFrozen();
   for (const NamedBuffer& buffer : replica.buffers())
-    if (buffer.averaged && !buffer.mode) state.averaged.push_back(buffer.name);
-  return state;
+    if (buffer.averaged && !buffer.mode) saved.averaged.push_back(buffer.name);
+  return saved;
 }
 
 // Returns views of the tensors. Copies tensors that are not row-major.
@@ -250,7 +234,7 @@ at::Tensor ViewOf(const checkpoint::Tensor& tensor) {
 SnapshotTaker::SnapshotTaker() : pool_(std::make_shared<Pool>()) {}
 
 absl::StatusOr<checkpoint::Snapshot> SnapshotTaker::Take(const Replica& replica,
-                                                         const LoopState& state,
+                                                         const checkpoint::TrainingState& state,
                                                          const StackedBuffers& own) {
   const at::NoGradGuard no_grad;
   const NamedTensors model = ModelTensors(replica), stacked = StackedTensors(replica, own);
@@ -311,7 +295,7 @@ absl::StatusOr<checkpoint::Snapshot> SnapshotTaker::Take(const Replica& replica,
 }
 
 absl::StatusOr<checkpoint::Snapshot> SnapshotTaker::View(const Replica& replica,
-                                                         const LoopState& state) {
+                                                         const checkpoint::TrainingState& state) {
   const NamedTensors model = ModelTensors(replica);
   MUSTER_RETURN_IF_ERROR(CheckTypes(model));
   checkpoint::Snapshot snapshot;
@@ -418,10 +402,6 @@ absl::Status CopyIn(const TensorSet& set, const NamedTensors& tensors) {
   });
   return restored.ok() ? read : restored;
 }
-
-}  // namespace
-
-namespace {
 
 // Returns the flags of Replica::Trainable as they were at the checkpoint. Parameters and buffers
 // that the checkpoint does not mention have the replica's current flags.
@@ -583,18 +563,17 @@ absl::Status CheckKept(const checkpoint::Snapshot& snapshot, const Replica& repl
 
 absl::Status RestoreTrainable(const checkpoint::Snapshot& snapshot, const Job& job,
                               Replica* replica, LoopState* state) {
-  const checkpoint::TrainingState& saved = snapshot.state;
+  const checkpoint::SavedState& saved = snapshot.state;
   const NamedTensors model = ModelTensors(*replica), optimizer = OptimizerTensors(*replica);
   MUSTER_ASSIGN_OR_RETURN(const TableRestore tables,
                           FindTables(snapshot, *replica, /*slots=*/true));
   MUSTER_RETURN_IF_ERROR(CheckFits(snapshot, snapshot.model, model, tables));
   MUSTER_RETURN_IF_ERROR(
       CheckFits(snapshot, snapshot.optimizer, optimizer, tables, SlotsOfFrozen(*replica)));
-  LoopState next = InitialLoopState(job, *replica);
+  const LoopState initial = InitialLoopState(job, *replica);
   // At the start of an epoch there are no sums, so the program may have other metrics.
-  if (saved.epoch_metric_sums.size() == next.epoch_metric_sums.size()) {
-    next.epoch_metric_sums = saved.epoch_metric_sums;
-  } else if (saved.epoch_examples > 0) {
+  const bool other_metrics = saved.epoch_metric_sums.size() != initial.epoch_metric_sums.size();
+  if (other_metrics && saved.epoch_examples > 0) {
     return ConfigurationError(fmt::format(
         "the checkpoint of step {} lies within an epoch and was written with other metrics: its "
         "program has changed since",
@@ -608,15 +587,8 @@ absl::Status RestoreTrainable(const checkpoint::Snapshot& snapshot, const Job& j
     replica->kept().Keep(callback);
     MUSTER_RETURN_IF_ERROR(CopyIn(set, std::as_const(*replica).kept().Of(callback)));
   }
-  next.steps = saved.step;
-  next.position = {saved.epoch, saved.offset};
-  next.examples = saved.examples;
-  next.epoch_loss_sum = saved.epoch_loss_sum;
-  next.epoch_examples = saved.epoch_examples;
-  next.validation_due = saved.validation_due;
-  next.test_due = saved.test_due;
-  next.global_batch_size = saved.global_batch_size;
-  next.extras = saved.extras;
+  LoopState next{saved};
+  if (other_metrics) next.epoch_metric_sums = initial.epoch_metric_sums;
   ForgetMissing(snapshot, &next.extras);
   next.saved_step = saved.step;
   if (saved.extras.callbacks && saved.extras.callbacks->ended && !saved.validation_due &&
@@ -625,8 +597,8 @@ absl::Status RestoreTrainable(const checkpoint::Snapshot& snapshot, const Job& j
   // The loss scale belongs to the precision, which the job may have changed.
   const std::string precision(kPrecisionNames[static_cast<int>(job.precision)]);
   const bool same = !saved.job.is_object() || saved.job.value("precision", precision) == precision;
-  if (same && saved.loss_scaler.size() == next.loss_scaler.size())
-    next.loss_scaler = saved.loss_scaler;
+  if (!same || saved.loss_scaler.size() != initial.loss_scaler.size())
+    next.loss_scaler = initial.loss_scaler;
   if (!same) next.extras.skipped.in_a_row = 0;
   *state = std::move(next);
   return absl::OkStatus();

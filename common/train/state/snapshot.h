@@ -37,11 +37,13 @@ class SnapshotTaker {
   // except run_id, job and versions. `own` has the kPerReplica buffers of all replicas. Returns
   // ResourceExhausted if there is not enough memory. Returns a ProgramError that names a tensor
   // whose type checkpoints do not support. Called between two steps.
-  absl::StatusOr<checkpoint::Snapshot> Take(const Replica& replica, const LoopState& state,
+  absl::StatusOr<checkpoint::Snapshot> Take(const Replica& replica,
+                                            const checkpoint::TrainingState& state,
                                             const StackedBuffers& own = {});
   // Returns a snapshot that refers to the replica's own memory and has no slots. The replica must
   // not change before the snapshot is written. Used for a CPU replica of a parameter-server job.
-  static absl::StatusOr<checkpoint::Snapshot> View(const Replica& replica, const LoopState& state);
+  static absl::StatusOr<checkpoint::Snapshot> View(const Replica& replica,
+                                                   const checkpoint::TrainingState& state);
 
  private:
   class Pool;

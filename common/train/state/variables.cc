@@ -114,15 +114,15 @@ absl::StatusOr<ServedVariables> VariablesToServe(Replica* replica) {
     VariableSpec spec{
         table.name, {0, table.options.width}, static_cast<int>(served.optimizers.size()), {}};
     const push_pull::EmbeddingTable::Options& rows = table.options;
-    spec.table = push_pull::TableSpec{rows.width,
-                                      static_cast<int>(rows.initializer.kind),
-                                      rows.initializer.scale,
-                                      rows.seed,
-                                      static_cast<int>(rows.type),
-                                      rows.limits.max_rows,
-                                      rows.limits.max_bytes,
-                                      static_cast<int>(rows.limits.eviction),
-                                      rows.limits.admit_after};
+    spec.table = push_pull::TableSpec{.width = rows.width,
+                                      .initializer = static_cast<int>(rows.initializer.kind),
+                                      .scale = rows.initializer.scale,
+                                      .seed = rows.seed,
+                                      .type = static_cast<int>(rows.type),
+                                      .max_rows = rows.limits.max_rows,
+                                      .max_bytes = rows.limits.max_bytes,
+                                      .eviction = static_cast<int>(rows.limits.eviction),
+                                      .admit_after = rows.limits.admit_after};
     served.specs.push_back(std::move(spec));
     served.tensors.push_back(at::empty({0, table.options.width}));
     served.optimizers.push_back(table.optimizer);

@@ -77,7 +77,7 @@ absl::Status StepImpl::CheckMinimized(const std::vector<int>& first) const {
                   micro_batches_, names(first), micro_batch_ + 1, names(minimized_)));
 }
 
-absl::Status StepImpl::RunMicroBatches(const data::Batch& batch, const StepRunner::Body& body) {
+absl::Status StepImpl::RunMicroBatches(const data::Batch& batch, const Body& body) {
   std::vector<int> first;
   for (micro_batch_ = 0; micro_batch_ < micro_batches_; ++micro_batch_) {
     const data::Slice slice = data::ReplicaSlice(0, local_examples_, micro_batch_, micro_batches_);
@@ -115,7 +115,7 @@ void StepImpl::WarnOfUnused() const {
 }
 
 absl::StatusOr<StepResult> StepImpl::Run(const StepPlan& plan, const data::Batch& batch,
-                                         int64_t local_examples, const StepRunner::Body& body) {
+                                         int64_t local_examples, const Body& body) {
   const MonotonicTime start = Clock::now();
   Enter(Phase::kForward);
   plan_ = plan;
@@ -189,20 +189,10 @@ absl::Status StepImpl::TakeBack(const absl::Status& why) {
                       /*uncertain=*/false);
 }
 
-// ---- StepRunner forwards.
-
-StepRunner::StepRunner(Replica* replica, collective::Communicator* communicator, const Job& job,
-                       StepRunnerOptions options)
-    : impl_(std::make_unique<StepImpl>(replica, communicator, job, std::move(options))) {}
-StepRunner::~StepRunner() = default;
-absl::StatusOr<StepResult> StepRunner::Run(const StepPlan& plan, const data::Batch& batch,
-                                           int64_t local_examples, const Body& body) {
-  return impl_->Run(plan, batch, local_examples, body);
-}
-void StepRunner::Begin() { impl_->Begin(); }
-std::vector<double> StepRunner::scaler_state() const { return impl_->scaler().state(); }
-void StepRunner::set_scaler_state(const std::vector<double>& state) {
-  impl_->scaler().set_state(state);
+std::unique_ptr<StepRunner> StepRunner::Make(Replica* replica,
+                                             collective::Communicator* communicator, const Job& job,
+                                             StepRunnerOptions options) {
+  return std::make_unique<StepImpl>(replica, communicator, job, std::move(options));
 }
 
 }  // namespace muster

@@ -92,36 +92,31 @@ struct StepRunnerOptions {
   std::function<void(Phase)> on_phase;
 };
 
-class StepImpl;
-
 class StepRunner {
  public:
-  // `replica`, `communicator` and `job` must outlive this object. REQUIRES:
+  // `replica`, `communicator` and `job` must outlive the result. REQUIRES:
   // replica->Attach(communicator, ...) was called.
-  StepRunner(Replica* replica, collective::Communicator* communicator, const Job& job,
-             StepRunnerOptions options);
-  ~StepRunner();
+  static std::unique_ptr<StepRunner> Make(Replica* replica, collective::Communicator* communicator,
+                                          const Job& job, StepRunnerOptions options);
+  virtual ~StepRunner() = default;
 
   using Body = std::function<void(Step&, const data::Batch&)>;
   // Runs one step. `batch` is this replica's slice of the global batch, with `local_examples`
   // examples, possibly 0. `body` is the program's code for the step, and is called for each
   // micro-batch, a part of the slice. If the step is repeated, `body` runs again. Blocks until all
   // reductions are complete.
-  absl::StatusOr<StepResult> Run(const StepPlan& plan, const data::Batch& batch,
-                                 int64_t local_examples, const Body& body);
+  virtual absl::StatusOr<StepResult> Run(const StepPlan& plan, const data::Batch& batch,
+                                         int64_t local_examples, const Body& body) = 0;
 
   // Stores the current values of the buffers. To detect changes, later steps compare the buffers
   // with these values (step_buffers.h). Called when the replica has received the state of the
   // generation. If Begin was not called before the first Run, Run calls it.
-  void Begin();
+  virtual void Begin() = 0;
 
   // Return and set the state of the dynamic float16 loss scale (LossScaler::state). The state is
   // part of the training state that a new process of the job receives.
-  std::vector<double> scaler_state() const;
-  void set_scaler_state(const std::vector<double>& state);
-
- private:
-  std::unique_ptr<StepImpl> impl_;
+  virtual std::vector<double> scaler_state() const = 0;
+  virtual void set_scaler_state(const std::vector<double>& state) = 0;
 };
 
 // Returns a seed that depends on all arguments (splitmix64). All random numbers of a step are a

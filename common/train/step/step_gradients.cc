@@ -42,20 +42,6 @@ void CheckNotUnfrozen(const NamedOptimizer& optimizer) {
   }
 }
 
-// While an object exists, the hooks of the replica take gradients for this optimizer.
-class ActiveOptimizer {
- public:
-  ActiveOptimizer(Replica* replica, int optimizer) : replica_(replica) {
-    replica_->optimizer_set().set_active(optimizer);
-  }
-  ~ActiveOptimizer() { replica_->optimizer_set().set_active(-1); }
-  ActiveOptimizer(const ActiveOptimizer&) = delete;
-  ActiveOptimizer& operator=(const ActiveOptimizer&) = delete;
-
- private:
-  Replica* const replica_;
-};
-
 }  // namespace
 
 void StepGradients::Begin(const StepPlan& plan) {
@@ -93,7 +79,7 @@ void StepGradients::Backward(const Goal& goal, const Pass& pass) {
     seeds.push_back(at::zeros_like(output));
   }
   {
-    const ActiveOptimizer active(parts_.replica, goal.optimizer);
+    const OptimizerSet::BackwardPass receiving(&parts_.replica->optimizer_set(), goal.optimizer);
     const AutocastOff off(parts_.replica->device());
     // `inputs` is empty if all parameters of the optimizer are frozen. backward() would then use
     // every leaf.

@@ -76,6 +76,7 @@ class StepGradients {
   double wait_seconds() const { return wait_seconds_; }
   void ResetWait() { wait_seconds_ = 0; }
   LossScaler& scaler() { return scaler_; }
+  const LossScaler& scaler() const { return scaler_; }
 
  private:
   NamedOptimizer& optimizer(int index) const { return parts_.replica->optimizers()[index]; }

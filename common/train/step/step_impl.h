@@ -24,7 +24,7 @@
 
 namespace muster {
 
-class StepImpl {
+class StepImpl : public StepRunner {
  public:
   StepImpl(Replica* replica, collective::Communicator* communicator, const Job& job,
            StepRunnerOptions options)
@@ -43,8 +43,12 @@ class StepImpl {
         undo_(replica, &buffers_) {}
 
   absl::StatusOr<StepResult> Run(const StepPlan& plan, const data::Batch& batch,
-                                 int64_t local_examples, const StepRunner::Body& body);
-  void Begin() { buffers_.Begin(); }
+                                 int64_t local_examples, const Body& body) override;
+  void Begin() override { buffers_.Begin(); }
+  std::vector<double> scaler_state() const override { return gradients_.scaler().state(); }
+  void set_scaler_state(const std::vector<double>& state) override {
+    gradients_.scaler().set_state(state);
+  }
 
   // Called by muster::Step, for the program.
   void Minimize(const std::vector<Objective>& objectives);
@@ -97,7 +101,6 @@ class StepImpl {
   std::weak_ptr<const int> life() const { return life_; }
   int replica() const { return options_.replica; }
   int num_replicas() const { return options_.num_replicas; }
-  LossScaler& scaler() { return gradients_.scaler(); }
 
   Replica* const replica_;
   collective::Communicator* const communicator_;
@@ -115,7 +118,7 @@ class StepImpl {
   // code.
   void Reset();
   // Calls `body` for each micro-batch.
-  absl::Status RunMicroBatches(const data::Batch& batch, const StepRunner::Body& body);
+  absl::Status RunMicroBatches(const data::Batch& batch, const Body& body);
   // `first` has the optimizers for which the first micro-batch called minimize(), in order. Returns
   // an error if this micro-batch has called minimize() for other optimizers or in another order.
   absl::Status CheckMinimized(const std::vector<int>& first) const;

@@ -94,9 +94,7 @@ class DataListenerImpl : public DataListener {
     if (acceptor_.open(where.protocol(), error); error) return refuse();
     if (acceptor_.bind(where, error); error) return refuse();
     if (acceptor_.listen(asio::socket_base::max_listen_connections, error); error) return refuse();
-    const std::string host = !options_.advertise_host.empty() ? options_.advertise_host
-                             : all                            ? "127.0.0.1"
-                                                              : options_.bind_address;
+    const std::string host = all ? "127.0.0.1" : options_.bind_address;
     address_ = JoinEndpoint(host, acceptor_.local_endpoint().port());
     LogDebug("this process accepts data connections on {}, address {}",
              all ? "all interfaces" : host, address_);

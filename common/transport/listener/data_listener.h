@@ -30,10 +30,9 @@
 namespace muster::transport {
 
 struct ListenerOptions {
-  std::string bind_address;  // A numeric address of this host. Empty: all addresses.
-  // The host in the result of address(). Empty: bind_address. If both are empty, the host is the
-  // loopback address.
-  std::string advertise_host;
+  // A numeric address of this host, and the host in the result of address(). Empty: all addresses,
+  // and address() has the loopback address.
+  std::string bind_address;
   // Maximum time from the accept to the complete hello, including the TLS handshake.
   Duration hello_timeout = std::chrono::seconds(5);
   Duration hold_timeout = std::chrono::seconds(60);  // Maximum time to hold an early connection.

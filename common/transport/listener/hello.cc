@@ -56,7 +56,7 @@ std::string_view HelloResultText(HelloResult verdict) {
       return "it demands TLS, which this process does not use: give both the same key or "
              "certificates";
     case HelloResult::kCertificateRefused:
-      return "it does not know whom this process's certificate names";
+      return "it does not know the task that this process's certificate names";
   }
   return "it gave an unknown reason";
 }

@@ -184,7 +184,7 @@ void PrintContents(const Inspected& one, bool verified) {
                           : "whole, by its sizes",
              FormatGrouped(one.info.bytes), Marks(one).empty() ? "" : "; ", Marks(one));
   if (!one.contents) return;
-  const checkpoint::TrainingState& state = one.contents->state;
+  const checkpoint::SavedState& state = one.contents->state;
   fmt::print("step {}: epoch {} with {} of its examples done, {} in the whole run\n", state.step,
              state.epoch, FormatGrouped(state.offset), FormatGrouped(state.examples));
   if (state.validation_due) fmt::print("validation at this step was not complete\n");
@@ -222,7 +222,7 @@ class CheckpointCommand : public Command {
 
   int Run() override {
     const absl::StatusOr<Findings> findings = Inspect(directory_, verify_, tensors_);
-    if (!findings.ok()) return ReportError("checkpoint inspect", findings.status());
+    if (!findings.ok()) return ReportStatus("checkpoint inspect", findings.status());
     if (json_) {
       fmt::print("{}\n", Dump(ToJson(*findings)));
     } else {
@@ -234,8 +234,8 @@ class CheckpointCommand : public Command {
     if (damaged == all.end()) return 0;
     // A checkpoint without read permission is not known to be damaged.
     const absl::Status& health = damaged->info.health;
-    return ReportError("checkpoint inspect",
-                       absl::IsDataLoss(health) ? health : ConfigurationError(Message(health)));
+    return ReportStatus("checkpoint inspect",
+                        absl::IsDataLoss(health) ? health : ConfigurationError(Message(health)));
   }
 
  private:

@@ -118,14 +118,14 @@ class ExplainCommand : public Command {
 
   int Run() override {
     absl::StatusOr<RecordFiles> found = Find(directory_);
-    if (!found.ok()) return ReportError("explain", found.status());
+    if (!found.ok()) return ReportStatus("explain", found.status());
     std::vector<std::string> all;
     for (const auto& [generation, files] : found->files) all.push_back(GenerationText(generation));
     const uint64_t generation = Choose(*found, generation_);
     if (generation == 0 && !found->files.empty())
-      return ReportError("explain", ConfigurationError(fmt::format(
-                                        "{} has no records of generation {}; it has {}", directory_,
-                                        generation_, fmt::join(all, ", "))));
+      return ReportStatus("explain", ConfigurationError(fmt::format(
+                                         "{} has no records of generation {}; it has {}",
+                                         directory_, generation_, fmt::join(all, ", "))));
     FlightQuestion question;
     if (generation != 0) question.records = ReadAll(found->files[generation], &found->damaged);
     if (const auto next = found->files.upper_bound(generation);
@@ -134,7 +134,7 @@ class ExplainCommand : public Command {
       question.later = ReadAll(next->second, &not_asked_for);
     }
     if (!question.records.empty()) Print(BuildFlightStory(question), all);
-    for (const absl::Status& damaged : found->damaged) (void)ReportError("explain", damaged);
+    for (const absl::Status& damaged : found->damaged) (void)ReportStatus("explain", damaged);
     return found->damaged.empty() ? 0 : static_cast<int>(ExitCode::kDataDamaged);
   }
 

@@ -32,10 +32,7 @@ class ReportCommand : public Command {
     return app;
   }
 
-  int Run() override {
-    const absl::Status status = Write();
-    return status.ok() ? 0 : ReportError("report", status);
-  }
+  int Run() override { return ReportStatus("report", Write()); }
 
  private:
   absl::Status Write() {

@@ -22,8 +22,8 @@
 #include "common/rpc/host.h"
 #include "common/telemetry/run_status.h"
 #include "deploy/cluster_file.h"
-#include "deploy/status/chief_link.h"
 #include "deploy/status/run_files.h"
+#include "deploy/status/status_client.h"
 #include "deploy/status/status_text.h"
 
 namespace muster {
@@ -70,8 +70,7 @@ class StatusCommand : public Command {
 
   int Run() override {
     terminal_ = isatty(STDOUT_FILENO) == 1 && !json_;
-    const absl::Status shown = Show();
-    return shown.ok() ? 0 : ReportError("status", shown);
+    return ReportStatus("status", Show());
   }
 
  private:
@@ -113,7 +112,7 @@ class StatusCommand : public Command {
 
   absl::Status ShowChief() {
     link_.key_file = key_file_;
-    std::unique_ptr<status::ChiefLink> chief;
+    std::unique_ptr<status::StatusClient> chief;
     std::optional<proto::StatusReply> last;
     MonotonicTime reached_at = Clock::now();
     while (true) {
@@ -145,10 +144,10 @@ class StatusCommand : public Command {
       link_.address = address;
   }
 
-  absl::StatusOr<proto::StatusReply> Ask(std::unique_ptr<status::ChiefLink>* chief,
+  absl::StatusOr<proto::StatusReply> Ask(std::unique_ptr<status::StatusClient>* chief,
                                          Duration timeout) {
     if (*chief == nullptr) {
-      MUSTER_ASSIGN_OR_RETURN(*chief, status::ChiefLink::Open(link_, timeout));
+      MUSTER_ASSIGN_OR_RETURN(*chief, status::StatusClient::Open(link_, timeout));
     }
     MUSTER_ASSIGN_OR_RETURN(proto::StatusReply reply, (*chief)->Ask(timeout));
     MUSTER_RETURN_IF_ERROR(CheckRun(reply.run_id()));
@@ -289,7 +288,7 @@ class StatusCommand : public Command {
   std::vector<std::string> overrides_;
   bool watch_ = false, json_ = false, terminal_ = false, first_ = true;
   double timeout_ = 5;
-  status::ChiefLinkOptions link_;
+  status::ChiefChannelOptions link_;
   std::string run_id_;  // The run id of the given model_dir. Empty: any.
 };
 

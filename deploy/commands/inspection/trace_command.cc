@@ -13,7 +13,7 @@
 #include "common/cluster/verdict.h"
 #include "common/job/job.h"
 #include "deploy/commands/inspection/trace_source.h"
-#include "deploy/status/chief_link.h"
+#include "deploy/status/status_client.h"
 
 namespace muster {
 namespace {
@@ -49,15 +49,15 @@ class TraceCommand : public Command {
   int Run() override {
     wanted_.limit = FromSeconds(timeout_);
     const absl::StatusOr<GivenTrace> given = Get();
-    if (!given.ok()) return ReportError("trace", given.status());
+    if (!given.ok()) return ReportStatus("trace", given.status());
     for (const std::string& missing : given->missing)
       fmt::print(stderr, "muster trace: left out: {}\n", missing);
     if (given->tasks.empty())
-      return ReportError("trace",
-                         StatusFor(ExitCode::kRetryable,
-                                   fmt::format("no task delivered spans within {:g} s", timeout_)));
+      return ReportStatus(
+          "trace", StatusFor(ExitCode::kRetryable,
+                             fmt::format("no task delivered spans within {:g} s", timeout_)));
     if (const absl::Status written = WriteOutputFile(output_, given->text); !written.ok())
-      return ReportError("trace", written);
+      return ReportStatus("trace", written);
     Print(*given);
     return 0;
   }
@@ -69,7 +69,7 @@ class TraceCommand : public Command {
     if (!ParseAddress(target_).ok())
       return ConfigurationError(
           fmt::format("'{}' is neither a folder nor an address HOST:PORT", target_));
-    status::ChiefLinkOptions link;
+    status::ChiefChannelOptions link;
     link.address = target_;
     link.key_file = key_file_;
     if (!job_file_.empty()) {

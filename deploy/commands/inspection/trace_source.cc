@@ -15,7 +15,7 @@
 #include "common/checkpoint/files/file_system.h"
 #include "common/flight/trace_file.h"
 #include "common/rpc/retry.h"
-#include "deploy/status/chief_link.h"
+#include "deploy/status/status_client.h"
 #include "muster/json.h"
 #include "proto/trace.grpc.pb.h"
 

@@ -150,7 +150,7 @@ class LaunchCommand : public Command {
 
   int Run() override {
     const absl::StatusOr<int> code = Launch();
-    return code.ok() ? *code : ReportError("launch", code.status());
+    return code.ok() ? *code : ReportStatus("launch", code.status());
   }
 
  private:

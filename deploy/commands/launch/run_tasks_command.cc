@@ -22,7 +22,7 @@ class RunTasksCommand : public Command {
   int Run() override {
     FindTorchByEnvironment();
     const absl::StatusOr<int> code = hosts::RunTasks(launch_);
-    return code.ok() ? *code : ReportError("run-tasks", code.status());
+    return code.ok() ? *code : ReportStatus("run-tasks", code.status());
   }
 
  private:

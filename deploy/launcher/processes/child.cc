@@ -115,9 +115,14 @@ absl::StatusOr<Child> Child::Start(const ChildOptions& options) {
     if (pipe->write) MUSTER_RETURN_IF_ERROR(MoveUp(&pipe->write));
   }
   const ExecImage image(options.arguments, VariablesOf(options));
-  const ExecPlan plan = {image.argv(),        image.envp(),    options.input,
-                         out.write.get(),     err.write.get(), progress.write.get(),
-                         failure.write.get(), getpid()};
+  const ExecPlan plan = {.argv = image.argv(),
+                         .envp = image.envp(),
+                         .in = options.input,
+                         .out = out.write.get(),
+                         .err = err.write.get(),
+                         .progress = progress.write.get(),
+                         .failure = failure.write.get(),
+                         .parent = getpid()};
 
   const pid_t pid = fork();
   if (pid < 0) {

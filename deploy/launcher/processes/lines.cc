@@ -1,5 +1,9 @@
 #include "deploy/launcher/processes/lines.h"
 
+#include <unistd.h>
+
+#include <cerrno>
+
 namespace muster::launcher {
 namespace {
 
@@ -31,6 +35,20 @@ void LineSplitter::Append(std::string_view bytes, const OnLine& on_line) {
 void LineSplitter::Finish(const OnLine& on_line) {
   if (!partial_.empty()) on_line(LastVersion(partial_));
   partial_.clear();
+}
+
+bool ReadLines(Fd* from, LineSplitter* lines, const LineSplitter::OnLine& on_line) {
+  if (!*from) return false;
+  char bytes[kMaxPacket];
+  const ssize_t size = read(from->get(), bytes, sizeof bytes);
+  if (size > 0) {
+    lines->Append({bytes, static_cast<size_t>(size)}, on_line);
+    return true;
+  }
+  if (size < 0 && errno == EINTR) return true;
+  if (size < 0 && errno == EAGAIN) return false;
+  from->Reset();
+  return false;
 }
 
 }  // namespace muster::launcher

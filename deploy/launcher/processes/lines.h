@@ -5,6 +5,8 @@
 #include <string>
 #include <string_view>
 
+#include "common/base/files/fd.h"
+
 namespace muster::launcher {
 
 class LineSplitter {
@@ -29,5 +31,13 @@ class LineSplitter {
   size_t longest_ = kLongest;
   std::string partial_;
 };
+
+// The limit of a progress packet in bytes.
+inline constexpr size_t kMaxPacket = 128 * 1024;
+
+// Reads once from `from`, which must not block, and appends the bytes to `lines`. Returns false if
+// nothing more can be read now. Closes `from` at the end of the stream and after an error, and
+// leaves lines->Finish to the caller.
+bool ReadLines(Fd* from, LineSplitter* lines, const LineSplitter::OnLine& on_line);
 
 }  // namespace muster::launcher

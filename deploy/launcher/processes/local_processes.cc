@@ -71,7 +71,7 @@ absl::StatusOr<std::vector<PlannedTask>> LocalProcesses::Plan(SignalQueue&) {
       return ConfigurationError(
           errno == ENOENT
               ? fmt::format("cannot start {}: {} is missing; this installation cannot run {} tasks",
-                            task.Name(), binary, task.type)
+                            task.Name(), binary, TaskTypeName(task.type))
               : fmt::format("cannot start {}: {}: {}", task.Name(), binary, std::strerror(errno)));
     }
   }
@@ -137,16 +137,7 @@ Json LocalProcesses::Result() const {
 void LocalProcesses::ReadProgress(size_t task) {
   Running& running = *running_[task];
   auto on_line = [&](std::string_view line) { output_.OnProgress(task, line); };
-  char bytes[128 * 1024];  // No packet is larger.
-  while (running.child.progress) {
-    const ssize_t size = read(running.child.progress.get(), bytes, sizeof bytes);
-    if (size > 0) {
-      running.progress.Append({bytes, static_cast<size_t>(size)}, on_line);
-    } else if (size < 0 && errno == EAGAIN) {
-      return;
-    } else if (size == 0 || errno != EINTR) {
-      running.child.progress.Reset();
-    }
+  while (ReadLines(&running.child.progress, &running.progress, on_line)) {
   }
 }
 
@@ -154,20 +145,11 @@ void LocalProcesses::ReadProgress(size_t task) {
 bool LocalProcesses::ReadSome(size_t task, Stream stream) {
   Running& running = *running_[task];
   Fd& fd = stream == Stream::kOut ? running.child.out : running.child.err;
-  if (!fd) return false;
   LineSplitter& lines = stream == Stream::kOut ? running.out : running.err;
   auto on_line = [&](std::string_view line) { output_.OnLine(task, stream, line); };
-  char bytes[64 * 1024];
-  const ssize_t size = read(fd.get(), bytes, sizeof bytes);
-  if (size > 0) {
-    lines.Append({bytes, static_cast<size_t>(size)}, on_line);
-    return true;
-  }
-  if (size < 0 && errno == EINTR) return true;
-  if (size < 0 && errno == EAGAIN) return false;
-  lines.Finish(on_line);
-  fd.Reset();
-  return false;
+  const bool more = ReadLines(&fd, &lines, on_line);
+  if (!fd) lines.Finish(on_line);
+  return more;
 }
 
 // Reads the remaining output of a task that has ended. Does not wait for the end of the pipe,

@@ -18,7 +18,6 @@
 #include "common/train/replica/devices/devices.h"
 #include "common/train/state/snapshot.h"
 #include "common/train/state/variables.h"
-#include "common/train/state/weights.h"
 #include "common/train/step/single_example.h"
 #include "common/train/trainer.h"
 #include "deploy/tool/check/check_report.h"
@@ -244,7 +243,7 @@ class CheckCommand : public Command {
   int Run() override {
     const absl::Status status = RunCheck();
     std::fflush(stdout);  // Prints the findings before the error.
-    if (!status.ok()) return ReportError("check", status);
+    if (!status.ok()) return ReportStatus("check", status);
     fmt::print("no problem was found\n");
     return 0;
   }

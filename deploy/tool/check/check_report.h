@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "common/job/job.h"
-#include "common/train/membership.h"
+#include "common/train/observer.h"
 #include "common/train/trainer.h"
 
 namespace muster {

@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "common/train/loop/leased_loop.h"
-#include "common/train/replica/replica.h"
 
 namespace muster {
 namespace {

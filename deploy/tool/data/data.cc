@@ -136,7 +136,7 @@ class DataCommand : public Command {
 
   int Run() override {
     const absl::StatusOr<int64_t> written = Write();
-    if (!written.ok()) return ReportError("data tfrecord", written.status());
+    if (!written.ok()) return ReportStatus("data tfrecord", written.status());
     fmt::print("{}{}: {} examples\n", output_,
                shards_ == 1 ? "" : fmt::format("-*-of-{:05}", shards_), *written);
     return 0;

@@ -69,7 +69,7 @@ class CustomLoop : public muster::Program {
 
   void run(muster::Loop& loop) override {
     double total_loss = 0, right = 0, examples = 0;
-    // What belongs to the end of an epoch: also on entering, where a run goes on at that place.
+    // Reports the end of an epoch. Also called on entry, where a resumed run may begin.
     auto end_epoch = [&] {
       if (loop.steps() == 0 || !loop.epoch_begins()) return;
       const auto test = loop.evaluate(Split::kTest);

@@ -5,10 +5,10 @@
 // example was used. Each batch that is pushed is written to $MUSTER_TEST_DIR/used-<pid>, a line of
 // example numbers; to reads-<pid>, how many batches this process had begun and how many updates its
 // parameters held then. As long as $MUSTER_TEST_DIR/hold is there, each process makes only as many
-// batches as it says. Whoever removes $MUSTER_TEST_DIR/die kills itself, with its push in all
-// servers, before it can report it. Whoever removes $MUSTER_TEST_DIR/slow before its first batch
-// sleeps three times as long. As long as $MUSTER_TEST_DIR/hold_prediction is there, a callback
-// waits before it predicts. It shows, reports and measures one thing of each kind, as
+// batches as it says. A process that removes $MUSTER_TEST_DIR/die kills itself, with its push in
+// all servers, before it can report the push. A process that removes $MUSTER_TEST_DIR/slow before
+// its first batch sleeps three times as long. As long as $MUSTER_TEST_DIR/hold_prediction is there,
+// a callback waits before it predicts. It shows, reports and measures one thing of each kind, as
 // TensorBoard gets it.
 //
 // program_args: "examples" (64), "rows" (1000) of the large parameter with 300 columns, "sleep_ms"
@@ -160,13 +160,13 @@ class Counting : public Program {
       if (unlink(fmt::format("{}/die", folder).c_str()) == 0) raise(SIGKILL);
     });
   }
-  // Of each example: the updates, and how often it was used.
+  // Returns for each example the updates, and how often it was used.
   at::Tensor predict(Prediction& prediction, const data::Batch& batch) override {
     const at::Tensor used = prediction.lookup(seen_, batch[0].to(at::kLong)).select(-1, 0);
     return -at::stack({counters_->scalar.expand({batch[0].size(0)}), used}, 1);
   }
-  // The largest deviation of an element from the first one: whoever pulls a snapshot in which all
-  // pushes are whole sees none.
+  // The largest deviation of an element from the first one. It is 0 in a snapshot in which all
+  // pushes are whole.
   void eval_step(Evaluation& evaluation, const data::Batch& batch) override {
     const at::Tensor apart = (counters_->large - counters_->scalar).abs().max();
     evaluation.loss(apart.expand({batch[0].size(0)}));

@@ -1,7 +1,7 @@
 // muster-worker with a program that writes down which examples each step uses, and that can be held
 // at chosen moments: for the tests of restarts. Both need $MUSTER_TEST_DIR:
 //   used-<pid>-<replica>   a line a committed step: its number, then the examples
-//   hold-<moment>          as long as it is there, whoever comes to that moment waits, having made
+//   hold-<moment>          while it exists, a process that reaches that moment waits, having made
 //   held-<moment>          and held-<moment>-<pid>; moments: step-<n>, between-<n> (two minimize()
 //   of a step),
 //                          validation-<step>, save-<step> (half written), publish-<step> (whole,
@@ -126,7 +126,7 @@ class Recording : public Program {
     step.minimize(adam_, Loss(step, batch));
     if (!twice_) return;
     Hold(fmt::format("between-{}", step.number()));
-    // Of the weights that the first one has just changed.
+    // A loss of the weights that the first one has just changed.
     step.minimize(
         sgd_,
         (normalized_->Forward(batch[0]) - at::matmul(batch[0], weights_->w).detach()).square());

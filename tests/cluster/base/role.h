@@ -1,5 +1,6 @@
 // The main function of a test binary that acts as a role. The binary is muster-chief if its name
-// ends so, else muster-worker. It runs the test's own program, whatever program the job names.
+// ends so, else muster-worker. It runs the test's own program instead of the one that the job
+// names.
 #pragma once
 
 #include <memory>

@@ -1,6 +1,6 @@
 // `muster check` with programs that have something to refuse, for check_test.py. The one program's
 // program_args:
-//   examples     of the training data, 20 unless told
+//   examples     of the training data, 20 by default
 //   stream       the training data is a stream
 //   named        declares a data set besides the splits
 //   buffer       declares the mode of its buffer: mean, same or per_replica

@@ -23,7 +23,8 @@ constexpr int64_t kChannels = 4, kPixels = 8, kFrozenFrom = 6;
 class Net : public torch::nn::Module {
  public:
   Net() {
-    // Some function of the place: the same in every process, whatever has drawn numbers before.
+    // A function of the index: the same in every process, independent of random numbers drawn
+    // before.
     const auto values = [](at::IntArrayRef sizes, double frequency) {
       const int64_t n = c10::multiply_integers(sizes);
       return (at::arange(n, at::kFloat) * frequency).sin().mul_(0.3).reshape(sizes);

@@ -1,6 +1,6 @@
 // All roles of a small job in one binary, whose training and evaluation wait at gates: files that a
-// test makes when it wants them to go on. What the evaluator's eval_step does is said by
-// environment variables of its process alone, for all tasks have the same job.
+// test makes to release them. Environment variables of the evaluator's process alone control its
+// eval_step, because all tasks have the same job.
 #include <ATen/Functions.h>
 #include <fmt/format.h>
 #include <torch/nn/module.h>

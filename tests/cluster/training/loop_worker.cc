@@ -180,7 +180,7 @@ class Streaming final : public Program {
   const std::shared_ptr<Weights> weights_ = std::make_shared<Weights>();
 };
 
-// What a loop may call on parameter servers, and what is refused there.
+// Makes the calls that a loop may make on parameter servers, and those that are refused there.
 class Calls final : public Program {
  public:
   void build(Builder& builder) override {

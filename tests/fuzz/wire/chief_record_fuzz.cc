@@ -1,4 +1,4 @@
-// What servers give back to a chief that was restarted, and the work table in it.
+// Feeds bytes as the record that servers return to a restarted chief, and as the work table in it.
 #include "chief/leases/chief_record.h"
 #include "chief/leases/work_table.h"
 #include "tests/fuzz/fuzz.h"

@@ -24,27 +24,27 @@ JobState Declared(PausingTime now) {
   return state;
 }
 
-// What the coordinator does about a decision, as far as the next one needs it.
+// Carries out a decision like the coordinator, as far as the next decision needs it.
 void Act(PausingTime now, const Decision& decision, JobState* state) {
   fuzz::Require(decision.member < static_cast<int>(state->members.size()), "a member");
   switch (decision.action) {
     case Action::kForm:
-      state->stage = Stage::kForming;
+      state->stage = JobStage::kForming;
       state->stage_since = now;
       ++state->generation;
       for (MemberInfo& member : state->members) member.in_generation = Ready(member);
       return;
     case Action::kStart:
-      state->stage = Stage::kRunning;
+      state->stage = JobStage::kRunning;
       state->stage_since = now;
       return;
     case Action::kAbortGeneration:
-      state->stage = Stage::kJoining;
+      state->stage = JobStage::kJoining;
       state->stage_since = now;
       for (MemberInfo& member : state->members) member.in_generation = false;
       return;
     case Action::kEndJob:
-      state->stage = Stage::kEnding;
+      state->stage = JobStage::kEnding;
       state->stage_since = now;
       state->verdict = decision.verdict;
       return;

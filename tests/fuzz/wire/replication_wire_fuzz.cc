@@ -15,7 +15,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   (void)ps::DecodeReplica(header);
   const auto head = bytes.Take<ps::UpdateHead>();
   const auto width = bytes.Take<uint16_t>();
-  // As frames are received: aligned.
+  // Aligned, like received frames.
   const std::string_view rest = bytes.Rest();
   std::vector<uint64_t> aligned(rest.size() / sizeof(uint64_t) + 1);
   std::memcpy(aligned.data(), rest.data(), rest.size());

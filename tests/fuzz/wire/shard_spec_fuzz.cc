@@ -1,4 +1,5 @@
-// What a parameter server is told that it holds: proto::CreateRequest, and a chunk's content.
+// Feeds bytes as the description of a parameter server's shards: proto::CreateRequest, and a
+// chunk's content.
 #include "common/push_pull/options.h"
 #include "common/push_pull/variable_messages.h"
 #include "proto/parameter_server.pb.h"

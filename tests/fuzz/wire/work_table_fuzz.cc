@@ -21,7 +21,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const std::string_view piece = bytes.Piece();
     proto::NextRequest request;
     if (!request.ParseFromArray(piece.data(), static_cast<int>(piece.size()))) continue;
-    // Whose session it is says the session, not the message.
+    // The session identifies the worker, not the message.
     const int worker = action % options.workers;
     request.mutable_worker()->set_worker(worker);
     if (action >= 250) table.LoseWorker(worker);

@@ -25,7 +25,7 @@ class Classifier : public muster::Program {
   void build(muster::Builder& builder) override {
     int64_t hidden = 16;
     builder.args().Read("hidden", &hidden);
-    // What is added before a normalisation has no effect.
+    // A bias before a normalisation has no effect.
     first_ = torch::nn::Linear(torch::nn::LinearOptions(2, hidden).bias(false));
     normalize_ = muster::SyncBatchNorm(hidden);
     second_ = torch::nn::Linear(hidden, kClasses);

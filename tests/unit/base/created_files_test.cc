@@ -123,7 +123,7 @@ TEST_F(CreatedFiles, APipeInTheNameOfAFileHoldsNobodyUp) {
   }
   EXPECT_FALSE(CreateLockFile(path));
   const Fd reader(open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
-  EXPECT_FALSE(CreateFile(path, O_WRONLY)) << "whoever reads it";
+  EXPECT_FALSE(CreateFile(path, O_WRONLY)) << "a reader does not change this";
 }
 
 TEST_F(CreatedFiles, WhatAUserNamesMayBeAPipe) {

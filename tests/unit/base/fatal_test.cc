@@ -28,16 +28,16 @@ TEST(FatalDeathTest, AFatalSignalIsNamedAndTakesItsCourse) {
       ::testing::KilledBySignal(SIGABRT), "worker 1 .*killed by SIGABRT");
 }
 
-TEST(FatalDeathTest, AnUncaughtExceptionIsToldAndEndsTheProcessWith1) {
+TEST(FatalDeathTest, AnUncaughtExceptionIsReportedAndEndsTheProcessWith1) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_EXIT(
       {
-        OnUncaught([](const std::string& why) { fprintf(stderr, "told: %s\n", why.c_str()); },
+        OnUncaught([](const std::string& why) { fprintf(stderr, "reported: %s\n", why.c_str()); },
                    std::chrono::minutes(1));
         std::thread([] { throw std::runtime_error("bad luck"); }).join();
       },
       ::testing::ExitedWithCode(1),
-      "told: an exception was not caught on a thread of the program: bad luck");
+      "reported: an exception was not caught on a thread of the program: bad luck");
 }
 
 TEST(FatalDeathTest, NobodyWaitsLongForTheTelling) {

@@ -134,7 +134,7 @@ std::vector<std::string> Drawn(const std::string& text, std::vector<std::string>
 TEST(FaultsOf, DrawsTheSameEverywhere) {
   const auto first = Drawn("random=50@*:seed=3:steps=5-100", kTasks);
   EXPECT_EQ(first.size(), 50u);
-  // Whatever the order, and whether an evaluator is listed.
+  // Neither the order nor a listed evaluator changes the faults.
   EXPECT_EQ(first, Drawn("random=50@*:seed=3:steps=5-100", {"worker:1", "chief:0", "worker:0"}));
   EXPECT_NE(first, Drawn("random=50@*:seed=4:steps=5-100", kTasks));
   for (const Fault& fault : Of("worker:1", {"random=50@worker:1:seed=3:steps=5-7"})) {
@@ -143,7 +143,7 @@ TEST(FaultsOf, DrawsTheSameEverywhere) {
   }
 }
 
-// What happened, in words.
+// Collects in words what the faults do.
 class Planned {
  public:
   explicit Planned(const std::vector<std::string>& texts, int restarts = 0)
@@ -210,11 +210,11 @@ TEST(Faults, OfStepsThatWereMadeBeforeThisStartAreLeftOut) {
 TEST(Faults, DoNotMeetTheNextLifeAgain) {
   const std::vector<std::string> texts = {"kill@worker:0:step=3", "kill@worker:0:step=8",
                                           "delay=1s@worker:0:step=5"};
-  // Others hold the state: it goes on with the step in which it was killed.
+  // Others hold the state: it continues with the step in which it was killed.
   Planned second(texts, 1);
   second.Steps(3, 9);
   EXPECT_THAT(second.done, ElementsAre("sleep 5 forward", "kill 8 forward"));
-  // All were killed: it goes on from a checkpoint before.
+  // All were killed: it continues from an earlier checkpoint.
   Planned back(texts, 1);
   back.Steps(1, 9);
   EXPECT_THAT(back.done, ElementsAre("sleep 5 forward", "kill 8 forward"));
@@ -244,7 +244,7 @@ TEST(Faults, OfAFormationMeetThatOfTheStepUnderWay) {
   planned.Steps(1, 4);
   EXPECT_THAT(planned.done, IsEmpty());
   planned.faults_.At(Phase::kStarting, 4);
-  planned.faults_.At(Phase::kSave, 2);  // a save that is still going on
+  planned.faults_.At(Phase::kSave, 2);  // a save that is still in progress
   planned.faults_.At(Phase::kForming);
   EXPECT_THAT(planned.done, ElementsAre("kill"));
 }

@@ -13,7 +13,7 @@ uint64_t Bits(std::string_view text, KeyHash hash) {
   return static_cast<uint64_t>(HashKey(text, hash));
 }
 
-// Of xxHash's and python-xxhash's documentation.
+// The values are from the documentation of xxHash and of python-xxhash.
 TEST(HashKey, IsTheOneThatIsPublished) {
   EXPECT_EQ(Bits("", KeyHash::kXxh64), 0xef46db3751d8e999u);
   EXPECT_EQ(Bits("a", KeyHash::kXxh64), 0xd24ec4f1a98c6e5bu);

@@ -25,7 +25,7 @@ TEST(PausingClock, PausesOverAStall) {
   // Stopped for a minute: nothing that was 0.9 s old has grown older.
   EXPECT_EQ(clock.At(kStart + milliseconds(60900)) - before, milliseconds(900));
   EXPECT_EQ(clock.TakePause(), seconds(60));
-  EXPECT_EQ(clock.TakePause(), Duration::zero()) << "told once";
+  EXPECT_EQ(clock.TakePause(), Duration::zero()) << "reported once";
   EXPECT_EQ(clock.At(kStart + milliseconds(61000)) - before, seconds(1)) << "and it runs on";
 }
 

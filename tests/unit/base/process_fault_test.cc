@@ -7,7 +7,7 @@ namespace {
 
 using testing::HasSubstr;
 
-// What a process with that error exits with, and whether it alone ends.
+// The exit code of a process with an error, and whether it alone ends.
 struct Fate {
   ExitCode code;
   bool process_ends;

@@ -26,8 +26,8 @@ TEST(ExitCode, SurvivesTheWire) {
   EXPECT_EQ(ExitCodeFromInt(77), ExitCode::kRetryable);
 }
 
-// What a program throws, or a path that an error quotes, may have any bytes; protobuf and JSON take
-// text alone.
+// A program's exception, or a path that an error quotes, may have any bytes. Protobuf and JSON
+// accept only text.
 TEST(Status, MessagesAreText) {
   const std::string bytes = "no luck with \xff in caf\xe9";
   const std::string text = "no luck with \ufffd in caf\ufffd";

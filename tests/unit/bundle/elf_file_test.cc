@@ -30,12 +30,12 @@ TEST(ElfFile, KnowsWhatAProgramNeeds) {
   EXPECT_THAT(file->needed(), Contains(StartsWith("libarchive.so.")));
   EXPECT_THAT(file->needed(), Contains("libc.so.6"));
   EXPECT_THAT(file->search_path(), Not(""));
-  // What __libc_start_main of this program came with, at least.
+  // At least the version of __libc_start_main, which this program uses.
   EXPECT_GE(file->glibc(), GlibcVersion(2, 34));
   EXPECT_LT(file->glibc(), GlibcVersion(3, 0));
 }
 
-// What is written is read again, and everything else stays.
+// The new search path is read back, and everything else stays.
 TEST(ElfFile, ReplacesTheSearchPath) {
   const TestFolder folder;
   absl::StatusOr<ElfFile> file = ElfFile::Read(kAProgram);
@@ -75,7 +75,7 @@ TEST(ElfFile, RemovesTheSearchPath) {
   EXPECT_THAT(again->needed(), ElementsAreArray(needed));
 }
 
-// What lies behind the symbols moves up, and the loader finds it there.
+// Sections behind the symbols move up, and the loader finds them there.
 TEST(ElfFile, DropsSymbolsThatDebuggersRead) {
   const TestFolder folder;
   absl::StatusOr<ElfFile> file = ElfFile::Read(kAProgram);

@@ -70,7 +70,8 @@ TEST(FindLibraries, NamesWhatIsMissing) {
       AllOf(HasSubstr("bundle_sample"), HasSubstr(" needs lib"), HasSubstr("LD_LIBRARY_PATH")));
 }
 
-// As the loader: LD_LIBRARY_PATH comes before DT_RUNPATH, and DT_RPATH before both.
+// The order is that of the loader: LD_LIBRARY_PATH comes before DT_RUNPATH, and DT_RPATH before
+// both.
 TEST(FindLibraries, KeepsTheLoadersOrder) {
   const TestFolder folder;
   LoaderFolders folders = ReadLoaderFolders(nullptr, "/etc/ld.so.conf");
@@ -79,7 +80,7 @@ TEST(FindLibraries, KeepsTheLoadersOrder) {
   const std::string content = TestFolder::Read(found->at(kItsLibrary));
   const std::string named = folder.Write(std::string("named/") + kItsLibrary, content);
   const std::string beside = folder.Write(std::string("lib/") + kItsLibrary, content);
-  // Of another kind, which the loader passes over.
+  // A file of another kind, which the loader skips.
   folder.Write(std::string("text/") + kItsLibrary, "no library");
   folders.first = {folder.Path("text"), folder.Path("named")};
   EXPECT_EQ((*FindLibraries({kAProgram}, folders))[kItsLibrary], named);

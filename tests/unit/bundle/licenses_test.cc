@@ -19,7 +19,7 @@ TEST(Licenses, AreThoseOfThePackages) {
   const std::string a = folder.Write("doc/liba1/copyright", "A"),
                     b = folder.Write("doc/libb2/copyright", "B");
   folder.Write("doc/other/copyright", "other");
-  // As pip leaves packages.
+  // The layout of packages that pip installs.
   const std::string c = folder.Write("x/site-packages/c/lib/libc_1.so", "");
   folder.Write("x/site-packages/c-1.0.dist-info/RECORD", "c/lib/libc_1.so,sha256=0,0\n");
   const std::string text = folder.Write("x/site-packages/c-1.0.dist-info/licenses/LICENSE", "C");

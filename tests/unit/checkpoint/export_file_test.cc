@@ -52,7 +52,7 @@ TEST(Export, ComesBackWithAndWithoutSlots) {
       EXPECT_THAT(read->snapshot.optimizer.tensors, IsEmpty());
       EXPECT_THAT(read->snapshot.replica_buffers.tensors, IsEmpty());
     }
-    // As weights to begin with, the models alone.
+    // `load` reads the models alone from the file.
     int files_read = 0;
     ASSERT_TRUE(ReadWeights(files, kPath, [&](const WeightsFile& file) {
                   ++files_read;

@@ -13,7 +13,7 @@ class FaultyFileSystemTest : public testing::Test {
     EXPECT_TRUE(memory_.MakeDirectory("/disk").ok());
     EXPECT_TRUE(memory_.SyncDirectory("/").ok());
   }
-  // Those of a process alone.
+  // Returns a file system with the faults of one process.
   std::unique_ptr<FileSystem> Faulty(const std::vector<std::string>& texts) {
     auto parsed = ParseFaults(texts);
     EXPECT_TRUE(parsed.ok()) << parsed.status();

@@ -117,7 +117,7 @@ TEST(Safetensors, ForeignHeadersAreRead) {
   EXPECT_EQ(set->Find("e")->dtype, DType::kBFloat16);
 }
 
-TEST(Safetensors, TypesOfOthersAreToldWhereTheyAreWanted) {
+TEST(Safetensors, TypesOfOthersAreReportedOnRequest) {
   const std::string bytes = File(
       R"({"q":{"dtype":"U32","shape":[2],"data_offsets":[0,8]},"a":{"dtype":"F16","shape":[1],)"
       R"("data_offsets":[8,10]},"h":{"dtype":"F4","shape":[3],"data_offsets":[10,12]}})",

@@ -39,7 +39,7 @@ inline TensorSet EveryType(unsigned seed) {
 
 inline Snapshot MakeSnapshot(int64_t step) {
   Snapshot snapshot;
-  TrainingState& state = snapshot.state;
+  SavedState& state = snapshot.state;
   state.step = step;
   state.epoch = step / 10;
   state.offset = step % 10 * 32;

@@ -1,4 +1,4 @@
-// TrainingState, the manifest and the names: there and back, and what is refused.
+// SavedState, the manifest and the names: there and back, and what is refused.
 #include <gmock/gmock.h>
 
 #include <cmath>
@@ -15,10 +15,10 @@ namespace {
 using testing::HasSubstr;
 using testing_support::MakeSnapshot;
 
-TrainingState ThereAndBack(const TrainingState& state) {
-  const auto back = TrainingStateFromJson(Json::parse(ToJson(state).dump(2)));
+SavedState ThereAndBack(const SavedState& state) {
+  const auto back = SavedStateFromJson(Json::parse(ToJson(state).dump(2)));
   EXPECT_TRUE(back.ok()) << back.status();
-  return back.ok() ? *back : TrainingState();
+  return back.ok() ? *back : SavedState();
 }
 
 uint64_t Bits(double value) {
@@ -27,13 +27,13 @@ uint64_t Bits(double value) {
   return bits;
 }
 
-TEST(TrainingState, EveryFieldComesBack) {
-  TrainingState state = MakeSnapshot(77).state;
+TEST(SavedState, EveryFieldComesBack) {
+  SavedState state = MakeSnapshot(77).state;
   state.validation_due = true;
   state.loss_scaler = {65536, 3};
   state.step = std::numeric_limits<int64_t>::max();
   state.job = {{"seed", 18446744073709551615u}, {"learning_rate", {{"initial", 1e-3}}}};
-  const TrainingState back = ThereAndBack(state);
+  const SavedState back = ThereAndBack(state);
   EXPECT_EQ(ToJson(back), ToJson(state));
   EXPECT_EQ(back.step, state.step);
   EXPECT_TRUE(back.validation_due);
@@ -42,12 +42,12 @@ TEST(TrainingState, EveryFieldComesBack) {
   EXPECT_EQ(back.versions.at("muster"), "0.1.0");
 }
 
-TEST(TrainingState, WhatOnlySomeRunsHaveIsThereOnlyWhereTheyHaveIt) {
+TEST(SavedState, WhatOnlySomeRunsHaveIsThereOnlyWhereTheyHaveIt) {
   const Json plain = ToJson(MakeSnapshot(77).state);
   for (const char* key :
        {"epoch_values", "datasets", "stream", "batch_steps", "finished", "skipped_steps"})
     EXPECT_FALSE(plain.contains(key)) << key << ": files of before are read, and written";
-  TrainingState state = MakeSnapshot(77).state;
+  SavedState state = MakeSnapshot(77).state;
   state.extras.epoch_values["MAE(X, F(G(X)))"] = {1.0 / 3, 12};
   state.extras.epoch_values["broken"] = {-std::numeric_limits<double>::infinity(), 1};
   state.extras.datasets["more"] = {2, 7, true};
@@ -63,15 +63,15 @@ TEST(TrainingState, WhatOnlySomeRunsHaveIsThereOnlyWhereTheyHaveIt) {
         R"({"finished": 1})", R"({"skipped_steps": 3})", R"({"skipped_steps": {"total": -1}})"}) {
     Json json = plain;
     json.update(Json::parse(wrong));
-    const auto read = TrainingStateFromJson(json);
+    const auto read = SavedStateFromJson(json);
     EXPECT_EQ(ExitCodeOf(read.status()), ExitCode::kDataDamaged) << wrong;
     EXPECT_THAT(std::string(Message(read.status())), HasSubstr(Json::parse(wrong).begin().key()));
   }
 }
 
-TEST(TrainingState, NumbersComeBackBitByBit) {
+TEST(SavedState, NumbersComeBackBitByBit) {
   using Limits = std::numeric_limits<double>;
-  TrainingState state;
+  SavedState state;
   state.epoch_metric_sums = {0.0,
                              -0.0,
                              1.0 / 3,
@@ -92,7 +92,7 @@ TEST(TrainingState, NumbersComeBackBitByBit) {
     if (!std::isnan(value)) state.epoch_metric_sums.push_back(value);
   }
   state.epoch_loss_sum = Limits::quiet_NaN();
-  const TrainingState back = ThereAndBack(state);
+  const SavedState back = ThereAndBack(state);
   ASSERT_EQ(back.epoch_metric_sums.size(), state.epoch_metric_sums.size());
   for (size_t i = 0; i < state.epoch_metric_sums.size(); ++i) {
     ASSERT_EQ(Bits(back.epoch_metric_sums[i]), Bits(state.epoch_metric_sums[i]))
@@ -101,33 +101,33 @@ TEST(TrainingState, NumbersComeBackBitByBit) {
   EXPECT_TRUE(std::isnan(back.epoch_loss_sum));
 }
 
-TEST(TrainingState, WhatIsWrongIsNamed) {
+TEST(SavedState, WhatIsWrongIsNamed) {
   const Json good = ToJson(MakeSnapshot(5).state);
   for (const auto& [key, value] : good.items()) {
     Json missing = good;
     missing.erase(key);
-    const auto state = TrainingStateFromJson(missing);
+    const auto state = SavedStateFromJson(missing);
     EXPECT_TRUE(absl::IsDataLoss(state.status())) << key;
     EXPECT_THAT(state.status().ToString(), HasSubstr("no field \"" + key + "\""));
     if (key == "job") continue;
     Json wrong = good;
     wrong[key] = Json::array({Json::object()});
-    EXPECT_THAT(TrainingStateFromJson(wrong).status().ToString(),
+    EXPECT_THAT(SavedStateFromJson(wrong).status().ToString(),
                 HasSubstr("its field \"" + key + "\" must be"));
   }
   Json json = good;
   json["step"] = -1;
-  EXPECT_THAT(TrainingStateFromJson(json).status().ToString(), HasSubstr("is -1"));
+  EXPECT_THAT(SavedStateFromJson(json).status().ToString(), HasSubstr("is -1"));
   json = good;
   json["step"] = 1.5;
-  EXPECT_TRUE(absl::IsDataLoss(TrainingStateFromJson(json).status()));
+  EXPECT_TRUE(absl::IsDataLoss(SavedStateFromJson(json).status()));
   json = good;
   json["new"] = 1;
-  EXPECT_THAT(TrainingStateFromJson(json).status().ToString(), HasSubstr("\"new\""));
+  EXPECT_THAT(SavedStateFromJson(json).status().ToString(), HasSubstr("\"new\""));
   json["format_version"] = 2;
-  EXPECT_THAT(TrainingStateFromJson(json).status().ToString(), HasSubstr("format_version is 2"));
-  EXPECT_TRUE(absl::IsDataLoss(TrainingStateFromJson(Json::array()).status()));
-  EXPECT_TRUE(absl::IsDataLoss(TrainingStateFromJson(Json()).status()));
+  EXPECT_THAT(SavedStateFromJson(json).status().ToString(), HasSubstr("format_version is 2"));
+  EXPECT_TRUE(absl::IsDataLoss(SavedStateFromJson(Json::array()).status()));
+  EXPECT_TRUE(absl::IsDataLoss(SavedStateFromJson(Json()).status()));
 }
 
 TEST(FixedDifference, NamesTheKey) {

@@ -1,4 +1,4 @@
-// What can happen to a store: the machine stops, the disk is full or fails, another owner takes
+// Tests failures of a store: the machine stops, the disk is full or fails, or another owner takes
 // over, before each single operation on the file system.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -36,40 +36,40 @@ absl::StatusOr<std::unique_ptr<Store>> OpenStore(FileSystem& files, const std::s
   return Store::Open(files, {kFolder, token, /*keep=*/2, {}}, restored);
 }
 
-// What a run was told is saved, and what it may still have.
-struct Told {
+// The steps whose save, and whose mark as the best, a run saw succeed.
+struct Confirmed {
   int64_t saved = -1;
   int64_t best = -1;
 };
 
 // Two owners, one after the other, that save, delete, and mark the best.
-Told Run(FileSystem& files) {
-  Told told;
+Confirmed Run(FileSystem& files) {
+  Confirmed confirmed;
   int64_t step = 0;
   for (const char* token : {"first", "second"}) {
-    const auto store = OpenStore(files, token, told.saved);
-    if (!store.ok()) return told;
+    const auto store = OpenStore(files, token, confirmed.saved);
+    if (!store.ok()) return confirmed;
     for (int i = 0; i < 3; ++i) {
       step += 10;
-      if (!(*store)->Write(MakeSnapshot(step)).ok()) return told;
-      told.saved = step;
+      if (!(*store)->Write(MakeSnapshot(step)).ok()) return confirmed;
+      confirmed.saved = step;
       if (step == 20 && (*store)->MarkBest(step, "loss", 0.5, false).value_or(false)) {
-        told.best = step;
+        confirmed.best = step;
       }
     }
   }
-  return told;
+  return confirmed;
 }
 
-// The newest one is whole, is not older than what was told to be saved, and none that shows is
-// damaged.
-void ExpectWhole(FileSystem& files, const Told& told) {
+// The newest checkpoint is whole and not older than the last confirmed one, and no visible
+// checkpoint is damaged.
+void ExpectWhole(FileSystem& files, const Confirmed& confirmed) {
   std::vector<std::string> damaged;
   const auto newest = ReadNewest(files, "/disk/model", &damaged);
   ASSERT_TRUE(newest.ok()) << newest.status();
   EXPECT_THAT(damaged, IsEmpty());
   const int64_t step = *newest ? (*newest)->state.step : -1;
-  ASSERT_GE(step, told.saved);
+  ASSERT_GE(step, confirmed.saved);
   if (*newest) {
     ASSERT_EQ(Difference(**newest, MakeSnapshot(step)), "");
   }
@@ -80,14 +80,14 @@ void ExpectWhole(FileSystem& files, const Told& told) {
     EXPECT_TRUE(info.health.ok()) << info.health;
     steps.insert(info.step);
   }
-  EXPECT_TRUE(told.best < 0 || steps.contains(told.best));
+  EXPECT_TRUE(confirmed.best < 0 || steps.contains(confirmed.best));
   const std::optional<int64_t> latest = ReadLatest(files, kFolder);
   EXPECT_TRUE(!latest || steps.contains(*latest));
   EXPECT_EQ(files.Exists(std::string(kFolder) + "/latest").value(), latest.has_value());
 }
 
-// The next owner finds its way: it saves, and leaves nothing behind but what is kept.
-void ExpectGoesOn(FileSystem& files, const Told& told) {
+// The next owner saves, and leaves only the checkpoints that are kept.
+void ExpectNextOwnerSaves(FileSystem& files, const Confirmed& confirmed) {
   std::vector<std::string> damaged;
   const auto newest = ReadNewest(files, "/disk/model", &damaged);
   const int64_t restored = newest.ok() && *newest ? (*newest)->state.step : -1;
@@ -101,7 +101,7 @@ void ExpectGoesOn(FileSystem& files, const Told& told) {
   std::vector<int64_t> kept = (*store)->steps();
   if (ReadBest(files, kFolder)) kept.erase(kept.begin());
   EXPECT_EQ(kept, (std::vector<int64_t>{1000, 1010}));
-  EXPECT_TRUE(told.best < 0 || ReadBest(files, kFolder)->step == told.best);
+  EXPECT_TRUE(confirmed.best < 0 || ReadBest(files, kFolder)->step == confirmed.best);
   EXPECT_EQ(ReadLatest(files, kFolder), 1010);
   EXPECT_THAT(files.List(std::string(kFolder) + "/.staging/next").value(), IsEmpty());
   store->reset();
@@ -123,11 +123,11 @@ void CrashBefore(int64_t operation, Crash crash, uint32_t seed) {
   files->SetBefore([at](const Operation& now) {
     return now.number < at ? absl::OkStatus() : absl::InternalError("the machine has stopped");
   });
-  const Told told = Run(*files);
+  const Confirmed confirmed = Run(*files);
   files->CrashNow(crash, seed);
   files->SetBefore({});
-  ExpectWhole(*files, told);
-  ExpectGoesOn(*files, told);
+  ExpectWhole(*files, confirmed);
+  ExpectNextOwnerSaves(*files, confirmed);
 }
 
 TEST(StoreCrash, BeforeEveryOperation) {
@@ -184,12 +184,12 @@ bool SurvivesFrom(int64_t k, bool machine_stops, const absl::Status& error,
     EXPECT_THAT(path.status().ToString(), HasSubstr(Message(error)));
   }
   if (machine_stops) now.files->CrashNow(Crash::kSyncedOnly, 0);
-  ExpectWhole(*now.files, Told{path.ok() ? 30 : 25, -1});
+  ExpectWhole(*now.files, Confirmed{path.ok() ? 30 : 25, -1});
   if (machine_stops) return reached;
   // There is space again.
   const auto later = now.store->Write(MakeSnapshot(40));
   EXPECT_TRUE(later.ok()) << later.status();
-  ExpectWhole(*now.files, Told{40, -1});
+  ExpectWhole(*now.files, Confirmed{40, -1});
   EXPECT_EQ(now.store->steps().size(), 2u);
   EXPECT_THAT(now.files->List(std::string(kFolder) + "/.staging/owner").value(), IsEmpty());
   return reached;
@@ -261,7 +261,7 @@ TEST(StoreFailure, AFullDiskIsCleanedUp) {
     }
     now.files->SetCapacity(used + 1500 + room);  // manifests and marks take some, too
     const auto path = now.store->Write(MakeSnapshot(30));
-    ExpectWhole(*now.files, Told{path.ok() ? 30 : 25, -1});
+    ExpectWhole(*now.files, Confirmed{path.ok() ? 30 : 25, -1});
     EXPECT_THAT(now.files->List(std::string(kFolder) + "/.staging/owner").value(), IsEmpty());
     if (path.ok()) continue;
     EXPECT_TRUE(absl::IsResourceExhausted(path.status()));
@@ -291,12 +291,12 @@ std::map<std::string, std::string> Published(FileSystem& files, const std::strin
 struct TakeOver {
   std::unique_ptr<MemoryFileSystem> files = NewDisk();
   bool armed = false, done = false;
-  // As the chief's Owner::Check.
+  // Like the chief's Owner::Check.
   absl::Status Fence() const { return done ? Superseded("taken over") : absl::OkStatus(); }
 };
 
-// Owner "old" does `act`; before the k-th operation from where it sets `armed`, for every k, owner
-// "new" takes over, restores and saves. From then on nothing of old's shows, and new can go on.
+// Owner "old" does `act`. Before the k-th operation after it sets `armed`, for every k, owner "new"
+// takes over, restores and saves. After that, nothing of old's is visible, and new can continue.
 void TakeOverEverywhere(const std::function<void(TakeOver& now)>& act) {
   int64_t k = 0;
   for (bool reached = true; reached && !testing::Test::HasFailure(); ++k) {
@@ -328,7 +328,7 @@ void TakeOverEverywhere(const std::function<void(TakeOver& now)>& act) {
     if (!reached) break;
     EXPECT_EQ(Published(files, kFolder), published);
     EXPECT_TRUE(next->Write(MakeSnapshot(510)).ok());
-    ExpectWhole(files, Told{510, -1});
+    ExpectWhole(files, Confirmed{510, -1});
   }
   EXPECT_GT(k, 40);
 }

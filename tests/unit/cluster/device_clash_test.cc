@@ -42,7 +42,7 @@ TEST(DeviceClash, MembersOnTheCpuAndOnGpusDoNotGoTogether) {
 TEST(DeviceClash, WhatGoesTogetherIsLeftAlone) {
   EXPECT_EQ(Clash({{"chief:0", "cuda", {"GPU-1"}, "1"}, {"worker:0", "cuda", {"GPU-2"}, "2"}}), "");
   EXPECT_EQ(Clash({{"chief:0", "cpu", {}, ""}, {"worker:0", "cpu", {}, "550"}}), "");
-  // Of another version, which does not tell.
+  // A task of another version, which does not report its devices.
   EXPECT_EQ(Clash({{"chief:0", "", {}, ""}, {"worker:0", "cuda", {"GPU-1"}, ""}}), "");
 }
 

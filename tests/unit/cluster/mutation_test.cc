@@ -24,7 +24,7 @@ void ExpectVerdict(const std::string& text) {
     EXPECT_EQ(message.find_first_of("\n\r"), std::string_view::npos) << message;
     return;
   }
-  // Whatever was accepted is consistent.
+  // An accepted configuration is consistent.
   if (config->rank()) {
     EXPECT_LT(*config->rank(), *config->world_size()) << text;
   }

@@ -290,6 +290,12 @@ TEST(CheckBinary, SaysWhichBinaryToStart) {
             "start muster-worker to train in one process");
 }
 
+TEST(CheckBinary, AClusterHasOneEvaluator) {
+  EXPECT_EQ(
+      Message(CheckBinary(Config(kSync, "evaluator", 1), TaskType::kEvaluator)),
+      "TF_CONFIG: task is evaluator 1, but a cluster has one evaluator: start evaluator 0 only");
+}
+
 TEST(DynamicWorker, IsRefusedForStarting) {
   const ClusterConfig config = Config(R"({"worker":{"1":"w:1"},"ps":["p:1"]})", "worker", 1);
   ASSERT_TRUE(config.dynamic);

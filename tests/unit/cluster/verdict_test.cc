@@ -7,18 +7,18 @@ namespace {
 
 const Verdict kLost{ExitCode::kRetryable, "worker:1", "node-b", 12, Phase::kReduce, "lost: gone"};
 
-TEST(Verdict, TheChiefAndTheCulpritTellTheRootCause) {
+TEST(VerdictLine, TheChiefAndTheCulpritTellTheRootCause) {
   EXPECT_EQ(Describe(kLost), "worker 1 on host node-b (step 12, reduce): lost: gone");
   EXPECT_EQ(FinalLine(kLost, "chief:0", true), "ROOT CAUSE: " + Describe(kLost));
   EXPECT_EQ(FinalLine(kLost, "worker:1", false), "ROOT CAUSE: " + Describe(kLost));
 }
 
-TEST(Verdict, FollowersNameTheCulprit) {
+TEST(VerdictLine, FollowersNameTheCulprit) {
   EXPECT_EQ(FinalLine(kLost, "worker:0", false),
             "stopped because of worker 1: lost: gone (host node-b, step 12, reduce)");
 }
 
-TEST(Verdict, WhatIsNotKnownIsLeftOut) {
+TEST(VerdictLine, WhatIsNotKnownIsLeftOut) {
   Verdict early{ExitCode::kConfiguration, "worker:1", "", -1, Phase::kStarting, "bad job"};
   EXPECT_EQ(Describe(early), "worker 1: bad job");
   EXPECT_EQ(FinalLine(early, "worker:0", false), "stopped because of worker 1: bad job");
@@ -29,7 +29,7 @@ TEST(Verdict, WhatIsNotKnownIsLeftOut) {
   EXPECT_EQ(FinalLine(nobody, "worker:0", false), "stopped: not all came");
 }
 
-TEST(Verdict, ACompletedJobHasNoLineAndAPreemptedOneNoCulprit) {
+TEST(VerdictLine, ACompletedJobHasNoLineAndAPreemptedOneNoCulprit) {
   EXPECT_EQ(FinalLine({}, "chief:0", true), "");
   EXPECT_TRUE(StatusOf({}, "chief:0", true).ok());
   const Verdict preempted{ExitCode::kPreempted, "", "", -1, Phase::kEnding, "stopped at step 9"};

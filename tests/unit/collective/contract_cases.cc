@@ -1,4 +1,4 @@
-// What is promised of communicators that are well: results against a plain reference.
+// The contract of working communicators: results against a plain reference.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -96,7 +96,7 @@ std::vector<std::byte> Filled(int rank, int64_t count, DataType type, int64_t fr
   return data;
 }
 
-// As ==, which compares std::byte one by one.
+// Like ==, which is slow because it compares each std::byte.
 bool Same(const std::vector<std::byte>& a, const std::vector<std::byte>& b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size()) == 0;
 }

@@ -1,4 +1,4 @@
-// What is promised of communicators that fail, and how all cases are run.
+// The contract of failing communicators, and the code that runs all cases.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

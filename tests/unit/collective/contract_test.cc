@@ -45,7 +45,7 @@ class Contract : public ::testing::TestWithParam<ContractRun> {};
 INSTANTIATE_TEST_SUITE_P(Well, Contract,
                          ::testing::ValuesIn(OnEveryBackend(testing::ContractCases())),
                          ::testing::PrintToStringParamName());
-// The others of a group must not hang, and must be told whom to blame.
+// The other ranks of a group must not hang, and their error must name the cause.
 INSTANTIATE_TEST_SUITE_P(Failing, Contract,
                          ::testing::ValuesIn(OnEveryBackend(testing::FailureCases())),
                          ::testing::PrintToStringParamName());

@@ -74,7 +74,7 @@ TEST(Formation, TheLinksToAMemberThatDoesNotComeAreNamed) {
   }
 }
 
-// What a member says about shared memory gets lost, from when it has tested its links.
+// Loses a member's messages about shared memory, after it has tested its links.
 class MuteInVotes : public transport::ByteStream {
  public:
   explicit MuteInVotes(std::unique_ptr<transport::ByteStream> stream)
@@ -131,7 +131,7 @@ TEST(Formation, AnAbortEndsItAtOnce) {
   EXPECT_LT(Clock::now() - start, std::chrono::minutes(1)) << "not by the deadline of 2 min";
 }
 
-TEST(Formation, MembersThatDisagreeAreToldWhichLink) {
+TEST(Formation, MembersThatDisagreeLearnWhichLink) {
   const auto listeners = MakeListeners(2);
   auto spec = [&](int rank) {
     GroupSpec mine = MakeSpec(listeners);
@@ -275,13 +275,13 @@ absl::Status Sum(Communicator& communicator, std::vector<float>& data) {
       ->Wait();
 }
 
-class Generations : public ::testing::TestWithParam<std::string> {};
-INSTANTIATE_TEST_SUITE_P(All, Generations,
+class FormedGenerations : public ::testing::TestWithParam<std::string> {};
+INSTANTIATE_TEST_SUITE_P(All, FormedGenerations,
                          ::testing::Values("tcp", "shared_memory", "hierarchical", "replicas"),
                          [](const auto& info) { return info.param; });
 
-// A rank that slept through the end of its generation wakes up and goes on with it.
-TEST_P(Generations, LateBytesOfAnOldGenerationHarmNobody) {
+// A rank that was stopped at the end of its generation wakes up and continues in it.
+TEST_P(FormedGenerations, LateBytesOfAnOldGenerationHarmNobody) {
   TestGroup old = MakeGroup(GetParam(), 3, {.generation = 1});
   OnEachRank(3, [&](int rank) {
     auto data = Ones(100'000);
@@ -332,7 +332,7 @@ int SegmentsMapped() {
   return count;
 }
 
-TEST_P(Generations, LeaveNothingBehind) {
+TEST_P(FormedGenerations, LeaveNothingBehind) {
   // Names of this process: other tests make and remove segments meanwhile.
   const uint64_t mine = uint64_t(getpid()) << 32;
   const std::string name = fmt::format("muster-{:x}", getpid());

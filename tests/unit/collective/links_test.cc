@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "common/collective/group/ring.h"
+#include "tests/unit/base/becomes.h"
 #include "tests/unit/collective/group_fixture.h"
 
 namespace muster::collective {
@@ -111,7 +112,8 @@ TEST_P(LinksOn, ReachAllWithTheReasonOfOneThatGivesUp) {
   std::atomic<int> waiting{0};
   OnEachRank(9, [&](int rank) {
     if (rank == 4) {
-      while (waiting < 8) std::this_thread::yield();
+      EXPECT_TRUE(testing_support::Becomes([&] { return waiting == 8; }))
+          << waiting << " of 8 ranks have begun";
       group[4].Abort(PeerLost("worker 77 was lost"));
       return;
     }
@@ -132,7 +134,9 @@ TEST_P(LinksOn, NameSeveralThatNeverComeAndNobodyElse) {
     if (absent.contains(rank)) return;
     std::vector<float> data(1000);
     ++ready;
-    while (ready < 7) std::this_thread::yield();  // each has the whole limit
+    // Each has the whole limit.
+    EXPECT_TRUE(testing_support::Becomes([&] { return ready == 7; }))
+        << ready << " of 7 ranks are here";
     const absl::Status status = group[rank].AllReduce(Of(data), ReduceOp::kSum)->Wait();
     EXPECT_TRUE(absl::IsDeadlineExceeded(status)) << status;
     const std::string message(Message(status));

@@ -59,7 +59,7 @@ INSTANTIATE_TEST_SUITE_P(All, ProcessTest, ::testing::Values(Backend::kTcp, Back
                            return info.param == Backend::kTcp ? "tcp" : "shared_memory";
                          });
 
-// Of seven, four are not linked with it.
+// Four of the seven ranks are not linked with the killed one.
 TEST_P(ProcessTest, AKilledRankIsNamedAtOnceByTheOthers) {
   constexpr int kCount = 7, kKilled = 1;
   const Backend backend = GetParam();

@@ -1,4 +1,4 @@
-// Whom a rank is linked with: symmetric, connected, few, and all that any operation uses.
+// Tests the links of ranks: symmetric, connected, few, and all that any operation uses.
 #include "common/collective/group/topology.h"
 
 #include <fmt/format.h>

@@ -171,7 +171,7 @@ TEST(Control, TheSameTaskTwiceWaitsAndHarmsNobody) {
   EXPECT_TRUE(first->Finish(7, absl::OkStatus()).ok());
 }
 
-// What a pod that ends in order and its successor do.
+// A pod ends in order while its successor starts.
 TEST(Control, ANewProcessWaitsForTheOldOneToLeaveAndTakesItsPlace) {
   TestCluster cluster(1);
   cluster.StartChief();
@@ -188,7 +188,8 @@ TEST(Control, ANewProcessWaitsForTheOldOneToLeaveAndTakesItsPlace) {
   EXPECT_EQ(cluster.coordinator().Wait().code, ExitCode::kDone);
 }
 
-// It holds its place in a job that is being stopped; the next start's process is not told of it.
+// The old process is part of a job that is being stopped. The process of the next start gets no
+// verdict of this job.
 TEST(Control, AProcessOfTheNextStartDoesNotTakeTheEndOfAStopForItsOwn) {
   TestCluster cluster(1);
   cluster.StartChief();

@@ -1,4 +1,4 @@
-// What a peer says of itself is any number.
+// Tests that any number from a peer is accepted or refused.
 #include "chief/coordinator/admission/convert.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Members that are asked to stop where the others may go on without them.
+// Tests members that are asked to stop in a job whose other members may continue without them.
 #include <gmock/gmock.h>
 
 #include "absl/synchronization/notification.h"
@@ -23,8 +23,8 @@ class Elastic : public ::testing::Test {
     options.timeouts.report = std::chrono::milliseconds(500);
     return options;
   }
-  // As the training loop does: from generation to generation, `size` gets each one's; finishes at
-  // step 7 of one of `last` members, and stops at step 8 when told to.
+  // Joins generation after generation like the training loop, and sets `size` to the size of each.
+  // Finishes at step 7 of a generation of `last` members, and stops at step 8 on request.
   Crew::Body Train(int last, std::atomic<int>* size) {
     return [=](membership::Member& member, Generation& first) -> absl::Status {
       Generation now = std::move(first);

@@ -128,8 +128,9 @@ class Ending : public ::testing::Test {
     times.end = std::chrono::minutes(2);
     return times;
   }
-  // The link to worker 0 breaks when it is through, and the job ends with what the chief's loop
-  // does then; `back`: in time. The chief goes as soon as the coordinator lets it.
+  // The link to worker 0 breaks after it has finished, and the job ends with the action of the
+  // chief's loop. With `back`, worker 0 returns in time. The chief ends as soon as the coordinator
+  // lets it.
   void End(bool back, const Crew::Body& chiefs) {
     CoordinatorOptions coordinator = cluster_.coordinator_options();
     Link link(cluster_.port());
@@ -144,7 +145,7 @@ class Ending : public ::testing::Test {
       return chiefs(member, generation);
     });
     crew_.Add(std::move(options), FinishAt7);
-    Await(cluster_, "worker 0 is through", [](const proto::StatusReply& reply) {
+    Await(cluster_, "worker 0 has finished", [](const proto::StatusReply& reply) {
       return reply.members_size() == 2 && reply.members(1).phase() == PhaseName(Phase::kEnding);
     });
     link.Cut();

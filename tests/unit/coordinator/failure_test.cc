@@ -19,7 +19,7 @@ using membership::ReportFailureTo;
 using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 
-// A heartbeat has told the step that worker 1 is in.
+// Waits until a heartbeat has reported the step of worker 1.
 void AwaitStepOfWorker1(const TestCluster& cluster, int64_t step) {
   const auto stub = proto::Coordinator::NewStub(*rpc::MakeChannel(cluster.address()));
   proto::StatusReply reply;
@@ -325,8 +325,8 @@ TEST(Failure, AFailureThatIsNotUtf8IsTheVerdict) {
               HasSubstr("'caf\xef\xbf\xbd.jpg' is truncated"));
 }
 
-// As whoever started the process tells it.
-proto::FailureReply TellDeathOfWorker0(const TestCluster& cluster) {
+// Reports the end of worker 0, like the process that started it.
+proto::FailureReply ReportEndOfWorker0(const TestCluster& cluster) {
   proto::FailureReport report;
   report.set_protocol(kControlProtocol);
   report.set_task("worker:0");
@@ -341,7 +341,7 @@ proto::FailureReply TellDeathOfWorker0(const TestCluster& cluster) {
 }
 
 TEST(Failure, ADeathThatNobodyMakesGoodIsTheVerdictAtOnce) {
-  for (const bool told_first : {true, false}) {
+  for (const bool reported_first : {true, false}) {
     TestTimes times;
     times.resume = times.rejoin = std::chrono::minutes(1);  // not what ends the job
     TestCluster cluster(1, times);
@@ -349,19 +349,19 @@ TEST(Failure, ADeathThatNobodyMakesGoodIsTheVerdictAtOnce) {
     Crew crew;
     crew.Add(cluster.member_options(0), WaitInBarrier);
     MemberOptions options = cluster.member_options(1);
-    // A member that is heard from a second after its death was told counts as alive. This one sends
-    // no heartbeats.
+    // A member that sends something a second after its end was reported counts as alive. This one
+    // sends no heartbeats.
     options.timeouts.heartbeat_interval = options.timeouts.heartbeat = std::chrono::hours(1);
     auto victim = Member::Make(std::move(options));
     ASSERT_TRUE(victim->NextGeneration(0).ok());
-    // Who tells may be quicker than the news that the session broke.
-    if (told_first) {
-      const proto::FailureReply reply = TellDeathOfWorker0(cluster);
+    // The report may arrive before the coordinator sees that the session broke.
+    if (reported_first) {
+      const proto::FailureReply reply = ReportEndOfWorker0(cluster);
       EXPECT_FALSE(reply.accepted());
       EXPECT_EQ(reply.reason(), "worker 0 has a session: its end counts once that has broken");
     }
     victim.reset();
-    if (!told_first) (void)TellDeathOfWorker0(cluster);
+    if (!reported_first) (void)ReportEndOfWorker0(cluster);
     crew.Join();
     EXPECT_EQ(ExitCodeOf(crew.result(0)), ExitCode::kRetryable);
     EXPECT_THAT(
@@ -394,7 +394,7 @@ TEST(Failure, ADeathOfOneThatLivesEndsNothing) {
   });
   begun.WaitForNotification();
   const muster::testing::LoggedLines lines;
-  EXPECT_FALSE(TellDeathOfWorker0(cluster).accepted());
+  EXPECT_FALSE(ReportEndOfWorker0(cluster).accepted());
   // Heard of for long enough, it may also lose its session for a moment.
   EXPECT_TRUE(lines.Await("worker 0 is alive, although a report said", kLimit));
   link = kBreak;

@@ -1,4 +1,4 @@
-// Flight records find their way to the chief's model_dir, whatever becomes of whom.
+// Tests that flight records reach the chief's model_dir after every kind of loss.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -161,7 +161,7 @@ TEST_F(Flight, AVerdictIsRecordedByAllThatHearIt) {
   victim.reset();
   crew.Join();
   EXPECT_EQ(cluster_.coordinator().Wait().code, ExitCode::kRetryable);
-  // Whoever has acknowledged the verdict has brought its record.
+  // A member that has acknowledged the verdict has sent its record.
   ASSERT_THAT(Names("/model/flight/0001-000001"), ElementsAre("chief-0.json", "worker-0.json"));
   for (const char* name : {"chief-0.json", "worker-0.json"}) {
     const FlightRecord record = Read(std::string("/model/flight/0001-000001/") + name);
@@ -257,7 +257,7 @@ TEST_F(Flight, OnlyTheNewestGenerationsStay) {
   ASSERT_TRUE(cluster_.StartChief(coordinator_options()).ok());
   FlightUploader bringer(uploader_options());
   FlightRecorder recorder;
-  // Of a chief that was killed while it wrote it.
+  // A chief was killed while it wrote this file.
   const std::string left = "/model/flight/0001-000000/chief-0.json.part";
   ASSERT_TRUE(checkpoint::MakeDirectories(files_, "/model/flight/0001-000000").ok());
   ASSERT_TRUE(files_.Create(left).ok());

@@ -127,11 +127,7 @@ CoordinatorOptions TestCluster::coordinator_options() {
   options.admission.differing_job_key = [](const std::string& a, const std::string& b) {
     return a == b ? "" : "learning_rate";
   };
-  options.decision.join = times_.join;
-  options.decision.heartbeat = times_.heartbeat;
-  options.decision.resume = times_.resume;
-  options.decision.end = times_.end;
-  options.decision.rejoin = times_.rejoin;
+  options.decision = {times_};
   options.hello = options.admission.suspect = options.decision.suspect = kLimit;
   options.tick = std::chrono::milliseconds(20);
   return options;
@@ -149,11 +145,8 @@ MemberOptions TestCluster::member_options(int rank) {
   options.data_address = data_ports_[rank]->address();
   options.host.name = fmt::format("host{}", rank);
   options.flight_folder = folder_;
-  options.timeouts.join = times_.join;
-  options.timeouts.heartbeat = times_.heartbeat;
+  options.timeouts = {times_};
   options.timeouts.heartbeat_interval = std::chrono::milliseconds(100);
-  options.timeouts.resume = times_.resume;
-  options.timeouts.rejoin = times_.rejoin;
   options.timeouts.explain = kLimit;
   options.form = FakeForm;
   return options;

@@ -71,12 +71,14 @@ inline constexpr auto kLimit = std::chrono::minutes(1);
 
 // Only `resume` is so short that a test may wait until it passes. A test with a session that breaks
 // and is to be resumed needs a longer one.
-struct TestTimes {
-  Duration join = kLimit;
-  Duration heartbeat = kLimit;
-  Duration resume = std::chrono::milliseconds(500);
-  Duration end = kLimit;
-  Duration rejoin = kLimit;
+struct TestTimes : Timeouts {
+  TestTimes(Duration short_resume = std::chrono::milliseconds(500))
+      : Timeouts{.join = kLimit,
+                 .rejoin = kLimit,
+                 .resume = short_resume,
+                 .heartbeat = kLimit,
+                 .end = kLimit,
+                 .phase = {}} {}
 };
 
 class TestCluster {

@@ -1,4 +1,4 @@
-// What a stranger may say to the coordinator: it costs a bounded amount, and ends no job.
+// Tests that messages of a stranger cost the coordinator a bounded amount, and end no job.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
@@ -109,7 +109,7 @@ TEST(HostileHello, TheJobOfAnotherClusterIsNotLookedAt) {
   EXPECT_EQ(jobs, 1);
 }
 
-// What one has told is not what the next one starts from.
+// The report of one stranger is not the starting point of the next.
 TEST(HostileHello, ManyStepsOfTheEpochAreAJumpToo) {
   TestCluster cluster(2);
   cluster.StartChief();

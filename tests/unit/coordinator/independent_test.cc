@@ -19,8 +19,8 @@ using ::testing::UnorderedElementsAre;
 
 constexpr Duration kPatience = std::chrono::seconds(20);
 
-// What was told, in order: "in worker:0", "again ps:0", "lost worker:1" (or "ended"), "stop".
-class Told final : public MemberEvents {
+// The events in order: "in worker:0", "again ps:0", "lost worker:1" (or "ended"), "stop".
+class RecordedEvents final : public MemberEvents {
  public:
   void OnAdmitted(const AdmittedMember& m) override {
     Add((m.again ? "again " : "in ") + m.task.ToString());
@@ -33,26 +33,26 @@ class Told final : public MemberEvents {
   std::vector<std::string> Wait(size_t count) {
     absl::MutexLock lock(&mu_);
     const absl::Time deadline = absl::Now() + absl::FromChrono(kPatience);
-    while (told_.size() < count)
+    while (events_.size() < count)
       if (wake_.WaitWithDeadline(&mu_, deadline)) break;
-    return told_;
+    return events_;
   }
   std::vector<std::string> WaitAndClear(size_t count) {
-    std::vector<std::string> told = Wait(count);
+    std::vector<std::string> events = Wait(count);
     absl::MutexLock lock(&mu_);
-    told_.clear();
-    return told;
+    events_.clear();
+    return events;
   }
 
  private:
   void Add(std::string what) {
     absl::MutexLock lock(&mu_);
-    told_.push_back(std::move(what));
+    events_.push_back(std::move(what));
     wake_.SignalAll();
   }
   absl::Mutex mu_;
   absl::CondVar wake_;
-  std::vector<std::string> told_ ABSL_GUARDED_BY(mu_);
+  std::vector<std::string> events_ ABSL_GUARDED_BY(mu_);
 };
 
 class IndependentControlTest : public ::testing::Test {
@@ -64,7 +64,7 @@ class IndependentControlTest : public ::testing::Test {
     CoordinatorOptions options = cluster_.coordinator_options();
     for (int i = 0; i < 3; ++i) options.members[i].task = *ParseTaskId(TaskOf(i));
     options.decision.independent = true;
-    options.events = &told_;
+    options.events = &events_;
     options.own_member = -1;
     return options;
   }
@@ -93,21 +93,21 @@ class IndependentControlTest : public ::testing::Test {
   }
 
   TestCluster cluster_;
-  Told told_;
+  RecordedEvents events_;
   Crew crew_;
 };
 
 TEST_F(IndependentControlTest, AllAreInOnceAllHaveComeAndTheVerdictEndsThem) {
   ASSERT_TRUE(cluster_.StartChief(Options()).ok());
   AddAll();
-  EXPECT_THAT(told_.Wait(3), UnorderedElementsAre("in worker:0", "in worker:1", "in ps:0"));
+  EXPECT_THAT(events_.Wait(3), UnorderedElementsAre("in worker:0", "in worker:1", "in ps:0"));
   cluster_.coordinator().End({ExitCode::kDone, "", "", -1, Phase::kEnding, ""});
   crew_.Join();
   EXPECT_EQ(cluster_.coordinator().Wait().code, ExitCode::kDone);
   for (int i = 0; i < 3; ++i) EXPECT_TRUE(crew_.result(i).ok()) << crew_.result(i);
 }
 
-TEST_F(IndependentControlTest, ALossIsToldAndANewProcessIsTakenInWhileTheOthersStay) {
+TEST_F(IndependentControlTest, ALossIsReportedAndANewProcessIsAdmittedWhileTheOthersStay) {
   ASSERT_TRUE(cluster_.StartChief(Options()).ok());
   crew_.Add(OptionsOf(0), Stay);
   crew_.Add(OptionsOf(2), Stay);
@@ -115,13 +115,13 @@ TEST_F(IndependentControlTest, ALossIsToldAndANewProcessIsTakenInWhileTheOthersS
     const auto doomed = Member::Make(OptionsOf(1));
     const auto generation = doomed->NextGeneration(0);
     ASSERT_TRUE(generation.ok()) << generation.status();
-    EXPECT_THAT(told_.WaitAndClear(3),
+    EXPECT_THAT(events_.WaitAndClear(3),
                 UnorderedElementsAre("in worker:0", "in worker:1", "in ps:0"));
     cluster_.data_port(1).Close();
   }
-  EXPECT_THAT(told_.WaitAndClear(1), ElementsAre("ended worker:1"));
+  EXPECT_THAT(events_.WaitAndClear(1), ElementsAre("ended worker:1"));
   crew_.Add(OptionsOf(1), Stay);
-  EXPECT_THAT(told_.WaitAndClear(1), ElementsAre("in worker:1"));
+  EXPECT_THAT(events_.WaitAndClear(1), ElementsAre("in worker:1"));
   cluster_.coordinator().End({ExitCode::kDone, "", "", -1, Phase::kEnding, ""});
   crew_.Join();
   for (int i = 0; i < 3; ++i) EXPECT_TRUE(crew_.result(i).ok()) << crew_.result(i);
@@ -130,13 +130,13 @@ TEST_F(IndependentControlTest, ALossIsToldAndANewProcessIsTakenInWhileTheOthersS
 TEST_F(IndependentControlTest, ARestartedChiefFindsItsMembersAgain) {
   ASSERT_TRUE(cluster_.StartChief(Options()).ok());
   AddAll();
-  told_.WaitAndClear(3);
+  events_.WaitAndClear(3);
   cluster_.StopChief();
   CoordinatorOptions options = Options();
   options.admission.term = 2;
-  options.decision.newcomers = kPatience;
+  options.decision.stateless_wait = kPatience;
   ASSERT_TRUE(cluster_.StartChief(std::move(options)).ok());
-  EXPECT_THAT(told_.WaitAndClear(3),
+  EXPECT_THAT(events_.WaitAndClear(3),
               UnorderedElementsAre("again worker:0", "again worker:1", "again ps:0"));
   cluster_.coordinator().End({ExitCode::kDone, "", "", -1, Phase::kEnding, ""});
   crew_.Join();
@@ -192,7 +192,7 @@ class ComingAgainTest : public IndependentControlTest {
     hello_.set_num_replicas(1);
     session_ = std::make_unique<BareSession>(cluster_, hello_);
     session_->Wait();
-    EXPECT_THAT(told_.WaitAndClear(3),
+    EXPECT_THAT(events_.WaitAndClear(3),
                 UnorderedElementsAre("in worker:0", "in worker:1", "in ps:0"));
     hello_.set_run_id(session_->run_id());
     session_ = std::make_unique<BareSession>(cluster_, hello_);
@@ -208,15 +208,15 @@ class ComingAgainTest : public IndependentControlTest {
   std::unique_ptr<BareSession> session_;
 };
 
-TEST_F(ComingAgainTest, ItsLossIsToldToWhoCountsOnIt) {
+TEST_F(ComingAgainTest, ItsLossIsReported) {
   cluster_.data_port(1).Close();
   session_.reset();
-  EXPECT_THAT(told_.WaitAndClear(1), ElementsAre("ended worker:1"));
+  EXPECT_THAT(events_.WaitAndClear(1), ElementsAre("ended worker:1"));
 }
 
-TEST_F(ComingAgainTest, ThatItsProcessHasEndedIsToldOnceMore) {
+TEST_F(ComingAgainTest, TheEndOfItsProcessIsReportedOnceMore) {
   session_.reset();
-  EXPECT_THAT(told_.WaitAndClear(1), ElementsAre("lost worker:1"));
+  EXPECT_THAT(events_.WaitAndClear(1), ElementsAre("lost worker:1"));
   proto::FailureReport report;
   report.set_task("worker:1");
   report.set_gone(true);
@@ -225,16 +225,16 @@ TEST_F(ComingAgainTest, ThatItsProcessHasEndedIsToldOnceMore) {
   const auto stub = proto::Coordinator::NewStub(*rpc::MakeChannel(cluster_.address()));
   const auto context = rpc::WithDeadline(kPatience);
   ASSERT_TRUE(stub->ReportFailure(context.get(), report, &reply).ok());
-  EXPECT_THAT(told_.WaitAndClear(1), ElementsAre("ended worker:1"));
+  EXPECT_THAT(events_.WaitAndClear(1), ElementsAre("ended worker:1"));
 }
 
 // The chief does not give up the session that breaks before the other process has come.
 class ReplacedTest : public ComingAgainTest {
  protected:
-  ReplacedTest() : ComingAgainTest(testing::TestTimes{.resume = testing::kLimit}) {}
+  ReplacedTest() : ComingAgainTest(testing::TestTimes(testing::kLimit)) {}
 };
 
-TEST_F(ReplacedTest, ThatAnotherProcessTookItsPlaceIsToldToWhoCountsOnIt) {
+TEST_F(ReplacedTest, ItsReplacementIsReported) {
   session_.reset();
   hello_.clear_run_id();
   hello_.set_incarnation(78);
@@ -244,17 +244,17 @@ TEST_F(ReplacedTest, ThatAnotherProcessTookItsPlaceIsToldToWhoCountsOnIt) {
     ASSERT_LT(Clock::now(), deadline);
     session_ = std::make_unique<BareSession>(cluster_, hello_);
   }
-  EXPECT_THAT(told_.Wait(1), ElementsAre("ended worker:1"));
+  EXPECT_THAT(events_.Wait(1), ElementsAre("ended worker:1"));
   session_->Wait();
-  EXPECT_THAT(told_.WaitAndClear(2), ElementsAre("ended worker:1", "in worker:1"));
+  EXPECT_THAT(events_.WaitAndClear(2), ElementsAre("ended worker:1", "in worker:1"));
 }
 
-TEST_F(IndependentControlTest, ARequestToStopAtOneMemberIsTold) {
+TEST_F(IndependentControlTest, ARequestToStopAtOneMemberIsReported) {
   ASSERT_TRUE(cluster_.StartChief(Options()).ok());
   AddAll();
-  told_.WaitAndClear(3);
+  events_.WaitAndClear(3);
   crew_.member(2).RequestStop();
-  EXPECT_THAT(told_.WaitAndClear(1), ElementsAre("stop"));
+  EXPECT_THAT(events_.WaitAndClear(1), ElementsAre("stop"));
   cluster_.coordinator().End({ExitCode::kPreempted, "", "", -1, Phase::kEnding, "stopped"});
   crew_.Join();
   for (int i = 0; i < 3; ++i) EXPECT_EQ(ExitCodeOf(crew_.result(i)), ExitCode::kPreempted);

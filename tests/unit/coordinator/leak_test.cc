@@ -43,7 +43,7 @@ int OwnThreads() {
   return count;
 }
 
-// What this process holds.
+// The resources that this process holds.
 struct Holdings {
   size_t descriptors = Entries("/proc/self/fd").size(),
          all_threads = Entries("/proc/self/task").size();
@@ -131,7 +131,8 @@ class Leaks : public ::testing::Test {
     }
   }
 
-  // Once all that goes on by itself has come to rest, at `wanted` if that is given.
+  // Waits until background work has ended, with the holdings `wanted` if given. Returns the
+  // holdings.
   Holdings AtRest(const Holdings* wanted = nullptr) {
     Holdings before, after;
     const auto rests = [&] {

@@ -97,8 +97,8 @@ TEST_F(OwnerTest, AnAdoptedRunIsWrittenBeforeItIsUsed) {
   EXPECT_EQ((*owner)->term(), 4u);
 }
 
-// A chief without a record takes the directory and dies before its members, who hold the state of a
-// run, have told it of that: its successor has none either.
+// A chief without a record takes the directory and dies before its members, which hold the state of
+// a run, have reported it. Its successor has no record of a run either.
 TEST_F(OwnerTest, ARunThatHasNotBegunIsNone) {
   std::string run_id;
   for (uint32_t term : {1u, 2u}) {
@@ -142,7 +142,7 @@ TEST_F(OwnerTest, WhoTakesItsPlaceBeginsTheNewRunToo) {
   EXPECT_NE(first.run_id, old.run_id);
   EXPECT_EQ(first, (Seen{first.run_id, old.run_id, true}));
   EXPECT_EQ(start(RunChoice::kResume, false), first);
-  // Another start is to go on after all: with the run that is there.
+  // Another start continues with the existing run.
   EXPECT_EQ(start(RunChoice::kContinue, false), (Seen{old.run_id, old.run_id, false}));
   const Seen second = start(RunChoice::kNew, true);
   EXPECT_EQ(second, (Seen{second.run_id, old.run_id, true}));
@@ -282,16 +282,16 @@ TEST_F(OwnerTest, AFrozenOwnerLosesItsPlaceAndWritesNothingWhenItWakes) {
 }
 
 TEST_F(OwnerTest, ARemovedDirectoryIsOneSentence) {
-  absl::Notification told;
+  absl::Notification superseded;
   absl::Status why;
   options_.on_superseded = [&](const absl::Status& status) {
     why = status;
-    told.Notify();
+    superseded.Notify();
   };
   auto owner = Owner::Take(options_);
   ASSERT_TRUE(owner.ok());
   std::filesystem::remove_all(options_.model_dir);
-  ASSERT_TRUE(told.WaitForNotificationWithTimeout(absl::Minutes(1)));
+  ASSERT_TRUE(superseded.WaitForNotificationWithTimeout(absl::Minutes(1)));
   EXPECT_EQ(ExitCodeOf(why), ExitCode::kRetryable);
   EXPECT_THAT(std::string(Message(why)), HasSubstr("is gone: model_dir was removed"));
   owner->reset();
@@ -312,8 +312,8 @@ TEST_F(OwnerTest, ASilentOwnerOnAnotherHostIsReplacedAfterAWatch) {
 }
 
 TEST_F(OwnerTest, ASupersededOwnerHearsOfItAndLeavesTheFileAlone) {
-  absl::Notification told;
-  options_.on_superseded = [&told](const absl::Status&) { told.Notify(); };
+  absl::Notification superseded;
+  options_.on_superseded = [&superseded](const absl::Status&) { superseded.Notify(); };
   auto owner = Owner::Take(options_);
   ASSERT_TRUE(owner.ok());
   Json record = ReadFile();
@@ -323,7 +323,7 @@ TEST_F(OwnerTest, ASupersededOwnerHearsOfItAndLeavesTheFileAlone) {
   const absl::Status check = (*owner)->Check();
   EXPECT_EQ(ExitCodeOf(check), ExitCode::kRetryable);
   EXPECT_THAT(std::string(Message(check)), HasSubstr("taken by another chief (host far"));
-  EXPECT_TRUE(told.WaitForNotificationWithTimeout(absl::Minutes(1)));
+  EXPECT_TRUE(superseded.WaitForNotificationWithTimeout(absl::Minutes(1)));
   owner->reset();
   EXPECT_EQ(ReadFile()["token"], "another");
 }

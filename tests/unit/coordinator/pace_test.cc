@@ -101,7 +101,7 @@ TEST(PaceTest, UnknownTimesDecideNothing) {
   EXPECT_FALSE(After({0.3}, {0, 0, -1, nan}).straggler);
   EXPECT_TRUE(After({0.3}, {0, 0.1, nan}).straggler);
   EXPECT_FALSE(After({nan}, {0.1}).straggler);
-  EXPECT_FALSE(After({0}, {0.1}, After({0.3}, {0.1})).straggler) << "it has begun anew";
+  EXPECT_FALSE(After({0}, {0.1}, After({0.3}, {0.1})).straggler) << "it has restarted";
 }
 
 }  // namespace

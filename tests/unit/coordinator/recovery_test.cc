@@ -217,7 +217,7 @@ TEST_F(Recovery, AChiefWithoutARecordGoesOnWithItsMembersRun) {
     return absl::OkStatus();
   };
   ASSERT_TRUE(cluster_.StartChief(std::move(successor)).ok());
-  // Nobody goes on with a run that is not on the disk, and a slow disk holds up nobody else.
+  // No member continues a run that is not on the disk, and a slow disk delays no other call.
   ASSERT_TRUE(asked.WaitForNotificationWithTimeout(absl::Seconds(20)));
   const auto stub = proto::Coordinator::NewStub(*rpc::MakeChannel(cluster_.address()));
   proto::StatusReply reply;
@@ -367,8 +367,8 @@ TEST_F(Recovery, WhatIsLeftOfAnotherJobGivesANewOneNeitherItsRunNorAnEnd) {
   EXPECT_EQ(kept, "run-b");
 }
 
-// The job file was edited between two starts of the chief: what its workers were started with is
-// out of date. They are started again, and the job goes on.
+// The job file was edited between two starts of the chief, so its workers have an old job file.
+// They are started again, and the job continues.
 TEST_F(Recovery, WhatIsLeftOfTheSameRunDoesNotEndAnEditedJob) {
   for (const bool cluster : {false, true}) {
     CoordinatorOptions first = coordinator_options();
@@ -540,7 +540,7 @@ TEST_F(PairRecovery, AReplacementThatFailsBeforeTheLossIsCertainEndsAloneToo) {
   EXPECT_EQ(cluster_.coordinator().Wait().code, ExitCode::kDone);
 }
 
-// What comes and goes before anything is trained costs the run nothing.
+// A process that joins and leaves before the first step costs the run nothing.
 TEST_F(PairRecovery, OneThatIsLostBeforeTheFirstGenerationIsMissedByNone) {
   CoordinatorOptions chief = coordinator_options();
   absl::Notification lost;
@@ -587,12 +587,12 @@ TEST_F(PairRecovery, AReplacedMemberThatWakesIsSuperseded) {
   EXPECT_EQ(cluster_.coordinator().Wait().code, ExitCode::kDone);
 }
 
-TEST_F(PairRecovery, AMemberThatHangsIsToldAndItsPlaceIsTaken) {
+TEST_F(PairRecovery, AMemberThatHangsIsExpelledAndReplaced) {
   CoordinatorOptions options = coordinator_options();
   options.decision.phase[static_cast<int>(Phase::kData)] = std::chrono::milliseconds(600);
-  std::atomic<bool> was_told = false;
-  options.on_lost = [&was_told](const MemberLossReport& member) {
-    was_told = member.asked_to_exit;
+  std::atomic<bool> was_asked = false;
+  options.on_lost = [&was_asked](const MemberLossReport& member) {
+    was_asked = member.asked_to_exit;
   };
   ASSERT_TRUE(cluster_.StartChief(std::move(options)).ok());
   Crew crew;
@@ -612,7 +612,7 @@ TEST_F(PairRecovery, AMemberThatHangsIsToldAndItsPlaceIsTaken) {
   hangs.reset();
   crew.Add(member_options(1), FinishAt7);
   crew.Join();
-  EXPECT_TRUE(was_told);
+  EXPECT_TRUE(was_asked);
   EXPECT_EQ(cluster_.coordinator().Wait().code, ExitCode::kDone);
   EXPECT_EQ(next.owner_step, 12);
 }
@@ -643,7 +643,7 @@ TEST_F(PairRecovery, AnAbortThatHangsIsStuckToo) {
   gate.Notify();
 }
 
-TEST_F(Recovery, ASilentChiefIsTold) {
+TEST_F(Recovery, ASilentChiefIsReported) {
   ASSERT_TRUE(cluster_.StartChief(coordinator_options()).ok());
   MemberOptions options = member_options(1);
   options.timeouts.heartbeat = std::chrono::milliseconds(500);

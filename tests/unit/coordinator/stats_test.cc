@@ -1,4 +1,4 @@
-// What members measure, in heartbeats and in Status.
+// Tests the measurements of members, in heartbeats and in Status.
 #include <gmock/gmock.h>
 
 #include <atomic>
@@ -54,11 +54,11 @@ class Stats : public ::testing::Test {
 
 TEST_F(Stats, AreInStatusAndNameTheStraggler) {
   absl::Mutex mutex;
-  std::vector<std::string> told;
+  std::vector<std::string> events;
   CoordinatorOptions options = cluster_.coordinator_options();
   options.on_straggler = [&](const TaskId& member, bool straggler) {
     absl::MutexLock lock(&mutex);
-    told.push_back(member.ToString() + (straggler ? " is" : " is not"));
+    events.push_back(member.ToString() + (straggler ? " is" : " is not"));
   };
   ASSERT_TRUE(cluster_.StartChief(std::move(options)).ok());
   std::vector<std::unique_ptr<Member>> members;
@@ -88,7 +88,7 @@ TEST_F(Stats, AreInStatusAndNameTheStraggler) {
   slow_ = 0.1;
   EXPECT_FALSE(Await(cluster_, slow_is(false)).members(2).straggler());
   absl::MutexLock lock(&mutex);
-  EXPECT_THAT(told, ElementsAre("worker:1 is", "worker:1 is not"));
+  EXPECT_THAT(events, ElementsAre("worker:1 is", "worker:1 is not"));
 }
 
 TEST(CleanStats, BoundsWhatAPeerSends) {

@@ -60,7 +60,7 @@ TEST_F(Recording, AllRecordTheStepsAfterTheLatestOfThem) {
   const std::vector<TracedTask> tasks = recording.Delivered();
   ASSERT_THAT(tasks, SizeIs(2));
   EXPECT_TRUE(tasks[0].clock.shared);
-  EXPECT_EQ(tasks[0].clock.offset_ns, 0);  // The same clock, whatever was measured.
+  EXPECT_EQ(tasks[0].clock.offset_ns, 0);  // The same clock, for every measurement.
   EXPECT_FALSE(tasks[1].clock.shared);
   EXPECT_EQ(tasks[1].clock.offset_ns, 70);
 }

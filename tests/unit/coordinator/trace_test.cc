@@ -62,7 +62,7 @@ class SteppingTask {
     client_.reset();
   }
   void Leave() { client_.reset(); }
-  // Its loop goes on to this step and stands still there.
+  // Its loop runs to this step and stops there.
   void GoOnTo(int64_t last) { last_ = last; }
   int64_t step() const { return recorder_->step(); }
   // It records, and knows which steps: the first call while it records asks for them.
@@ -216,7 +216,7 @@ TEST_F(Tracing, TheFilesThatWereWrittenLastStayWhateverTheirSteps) {
     std::ofstream(folder / name) << "{}";
     std::filesystem::last_write_time(folder / name, now - age);
   };
-  // Of a run that came further and was started again from an earlier checkpoint.
+  // These files are of a run that came further and was started again from an earlier checkpoint.
   write(TraceFile(90000000), std::chrono::minutes(3));
   write(TraceFile(90000001), std::chrono::minutes(2));
   write(TraceFile(80000000), std::chrono::minutes(1));

@@ -254,7 +254,7 @@ TEST(DatasetTest, CacheLoadsEachExampleOnce) {
   EXPECT_EQ(cached->GetBatch({}, {})->at(1).sizes(), (at::IntArrayRef{0, 3}));
 }
 
-// As pictures of a folder: each is an example, and one of another size is no row of a batch.
+// Like pictures of a folder: each is an example, and one of another size is no row of a batch.
 class OneOfAnotherShape final : public Dataset {
  public:
   int64_t size() const override { return 4; }

@@ -67,7 +67,7 @@ TEST(DiskCache, MakesEachExampleOnceForAllWhoShareIt) {
   Counted first(50), second(50);
   {
     const DatasetPtr cached = Open(first.dataset, folder / "cache");
-    first.made = 0;  // one told what examples look like
+    first.made = 0;  // one was made for the shapes of examples
     ExpectAll(*cached);
     ExpectAll(*cached);
     EXPECT_EQ(first.made, 50);
@@ -176,7 +176,7 @@ TEST(DiskCache, WhatAKilledProcessLeftWhileMakingTheFileIsReplaced) {
   EXPECT_EQ(FilesIn(folder.path()), std::vector<std::string>{path});
 }
 
-// Of processes that start together one makes the file: a disk may have room for one only.
+// One of several processes that start together makes the file: a disk may have room for one only.
 TEST(DiskCache, OneMakesTheFileAndOthersWait) {
   TempFolder folder;
   Counted counted(50);
@@ -204,7 +204,8 @@ TEST(DiskCache, OneMakesTheFileAndOthersWait) {
   EXPECT_EQ(FilesIn(folder.path()), std::vector<std::string>{path});
 }
 
-// As a host that crashed may leave it: the checksum has reached the disk, the example has not.
+// A host that crashed may leave such a file: the checksum has reached the disk, the example has
+// not.
 TEST(DiskCache, AnExampleThatDoesNotFitItsChecksumIsMadeAgain) {
   TempFolder folder;
   Counted first(10);

@@ -164,7 +164,7 @@ TEST_F(JobDatasetsTest, SplitsOfOneFileLeaveNothingOutAndShareNothing) {
   }
 }
 
-TEST_F(JobDatasetsTest, TrainingIsShuffledUnlessToldOtherwise) {
+TEST_F(JobDatasetsTest, TrainingIsShuffledByDefault) {
   WriteNumbers();
   const std::string keys = R"({"format": "npy", "x": "x.npy", "columns": null)";
   const auto shuffled = Values(All(keys + "}")[0]);
@@ -332,7 +332,7 @@ TEST_F(JobDatasetsTest, APictureThatTheProcessMayNotOpenIsNotLeftOut) {
   EXPECT_THAT(std::string(Message(status)),
               testing::AllOf(HasSubstr("photos/0/0.png' cannot be opened: Too many open files"),
                              HasSubstr("ulimit -n")));
-  // What is gone is.
+  // A file that was removed is left out.
   std::filesystem::remove(folder_ / "photos/0/1.png");
   const auto rest = LoadPresentExamples(*open->dataset, {0, 3}, {});
   ASSERT_TRUE(rest.ok()) << rest.status();

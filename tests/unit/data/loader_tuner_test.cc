@@ -132,7 +132,7 @@ TEST(LoaderTuner, BoundsWhatIsAheadByMemory) {
     }
     EXPECT_EQ(tuner.setting().prefetch, 16 / replicas);
   }
-  // Two are ahead whatever their size.
+  // Two batches are ahead for every size.
   LoaderTuner tuner({.cores = 2, .bytes = 1});
   EXPECT_EQ(After(&tuner, {.load = 1}, 30).prefetch, 2);
 }

@@ -176,7 +176,7 @@ TEST_F(NpyTest, SurvivesTruncationAndFlippedBits) {
   for (size_t bit = 0; bit < whole.size() * 8; ++bit) {
     std::string damaged = whole;
     damaged[bit / 8] ^= 1 << (bit % 8);
-    const auto tensor = Read(damaged);  // whatever it says, it does not crash
+    const auto tensor = Read(damaged);  // any result but a crash
     if (tensor.ok()) {
       EXPECT_EQ(tensor->nbytes(), 12u) << bit;
     } else {

@@ -18,10 +18,13 @@
 #include <stdexcept>
 #include <thread>
 
+#include "tests/unit/base/becomes.h"
+
 namespace muster::data {
 namespace {
 
 using testing::HasSubstr;
+using testing_support::Becomes;
 
 // Examples {i, i * 10 + epoch}, shuffled.
 DatasetPtr Numbers(int64_t size) {
@@ -36,7 +39,7 @@ std::vector<int64_t> Values(const at::Tensor& tensor) {
   return {data, data + tensor.numel()};
 }
 
-// What one replica got: position and the examples' numbers.
+// The batch of one replica: its position and the examples' numbers.
 struct Got {
   Position position;
   std::vector<int64_t> values;
@@ -199,6 +202,10 @@ TEST(PipelineTest, AThrowingMapFunctionIsAProgramError) {
   EXPECT_THAT(std::string(Message(status)), HasSubstr("cannot normalise"));
 }
 
+PipelineOptions Counted(int threads, int prefetch, const std::shared_ptr<QueueDepth>& depth) {
+  return {.threads = threads, .prefetch = prefetch, .seed = 42, .depth = depth};
+}
+
 // A dataset that counts what has been asked of it.
 struct Counter {
   std::atomic<int> loaded{0};
@@ -209,21 +216,18 @@ struct Counter {
 };
 
 TEST(PipelineTest, LoadsAheadAcrossTheEpochAndNoFurtherThanAsked) {
-  Counter counter;
-  const DatasetPtr five = data::Take(counter.dataset, 5);
-  auto pipeline = Pipeline::Make(five, Sampler(5, 1, false), {}, 0, 1, 1, {4, 8});
-  const auto loaded = [&](int expected) {
-    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-    while (counter.loaded < expected && std::chrono::steady_clock::now() < deadline) {
-      std::this_thread::yield();
-    }
-    return counter.loaded.load();
-  };
-  EXPECT_EQ(loaded(8), 8);  // into the second epoch
-  ASSERT_TRUE(pipeline->Next(0).ok());
-  EXPECT_EQ(loaded(9), 9);
-  ASSERT_TRUE(pipeline->Next(0).ok());
-  EXPECT_EQ(loaded(10), 10);
+  for (int taken = 0; taken < 3; ++taken) {
+    Counter counter;
+    const auto depth = std::make_shared<QueueDepth>();
+    const DatasetPtr five = data::Take(counter.dataset, 5);
+    auto pipeline = Pipeline::Make(five, Sampler(5, 1, false), {}, 0, 1, 1, Counted(4, 8, depth));
+    for (int i = 0; i < taken; ++i) ASSERT_TRUE(pipeline->Next(0).ok());
+    // Into the second epoch.
+    EXPECT_TRUE(Becomes([&] { return depth->ready == 8; })) << depth->ready;
+    // A thread that had begun another batch by then ends with that.
+    pipeline.reset();
+    EXPECT_EQ(counter.loaded, 8 + taken);
+  }
 }
 
 TEST(PipelineTest, IsDestroyedWhereverItsConsumersStopped) {
@@ -240,13 +244,13 @@ TEST(PipelineTest, StopWakesAWaiter) {
   std::atomic<bool> loading{false}, release{false};
   DatasetPtr stuck = FromFunction(8, [&](int64_t index, const Context&) -> Example {
     loading = true;
-    while (!release) std::this_thread::yield();
+    EXPECT_TRUE(Becomes([&] { return release.load(); })) << "the load is not released";
     return {at::full({}, index, at::kLong)};
   });
   auto pipeline = Pipeline::Make(stuck, Sampler(8, 4, false), {}, 0, 1, 1, {1, 1});
   absl::Status result;
   std::thread consumer([&] { result = pipeline->Next(0).status(); });
-  while (!loading) std::this_thread::yield();
+  EXPECT_TRUE(Becomes([&] { return loading.load(); })) << "nothing is loaded";
   pipeline->Stop(PeerLost("Worker 1 was lost."));
   consumer.join();
   EXPECT_EQ(result, PeerLost("Worker 1 was lost."));
@@ -309,7 +313,7 @@ TEST(PipelineTest, AutomaticSettingsGiveTheSameAsFixedOnes) {
   }
 }
 
-// Loading sleeps, so that threads do it side by side whatever the number of cores.
+// Loading sleeps, so that threads load in parallel on any number of cores.
 TEST(PipelineTest, AutomaticThreadsGrowWithSlowLoadsAndChangeNoBatch) {
   DatasetPtr slow = Shuffle(FromFunction(64, [](int64_t index, const Context& context) -> Example {
     std::this_thread::sleep_for(std::chrono::milliseconds(4));
@@ -330,18 +334,6 @@ TEST(PipelineTest, AutomaticThreadsGrowWithSlowLoadsAndChangeNoBatch) {
     most = std::max(most, pipeline->setting().threads);
   }
   EXPECT_GE(most, 2);
-}
-
-// Returns whether `condition` became true within 30 s.
-template <typename Condition>
-bool Becomes(const Condition& condition) {
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
-  while (!condition() && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
-  return condition();
-}
-
-PipelineOptions Counted(int threads, int prefetch, const std::shared_ptr<QueueDepth>& depth) {
-  return {.threads = threads, .prefetch = prefetch, .seed = 42, .depth = depth};
 }
 
 TEST(PipelineDepth, ASlowConsumerFindsAFullQueue) {
@@ -365,7 +357,8 @@ TEST(PipelineDepth, ASlowProducerLeavesTheQueueEmpty) {
   std::atomic<int64_t> loading{0}, may_load{4};
   const DatasetPtr slow = FromFunction(100, [&](int64_t index, const Context&) -> Example {
     ++loading;
-    while (index >= may_load) std::this_thread::yield();
+    EXPECT_TRUE(Becomes([&] { return index < may_load; }))
+        << "the load of " << index << " is not released";
     return {at::full({}, index, at::kLong)};
   });
   auto pipeline = Pipeline::Make(slow, Sampler(100, 4, false), {}, 0, 1, 1, Counted(1, 2, depth));
@@ -524,17 +517,17 @@ TEST(PipelineTest, SharesComeWholeOnceAnEpoch) {
   for (int r = 0; r < 3; ++r)
     pipelines.push_back(Pipeline::Make(Numbers(shares[r]), sampler, {}, r, 1, 3, {1, 2, 42}));
   for (int step = 0; step < 4; ++step) {
-    int64_t together = 0, told = 0;
+    int64_t together = 0, global = 0;
     for (int r = 0; r < 3; ++r) {
       const auto batch = pipelines[r]->Next(0);
       ASSERT_TRUE(batch.ok()) << batch.status();
       for (int64_t value : Values(batch->batch[0])) seen[r].push_back(value);
       together += batch->local_examples;
-      told = batch->global_examples;
+      global = batch->global_examples;
       EXPECT_EQ(batch->next == (Position{1, 0}), step == 3);
     }
-    EXPECT_EQ(together, told);
-    sizes.push_back(told);
+    EXPECT_EQ(together, global);
+    sizes.push_back(global);
   }
   EXPECT_THAT(sizes, testing::ElementsAre(6, 5, 3, 1));
   for (int r = 0; r < 3; ++r) {

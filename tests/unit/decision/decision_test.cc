@@ -24,10 +24,10 @@ class DecisionTest : public ::testing::Test {
   void JoinAll() {
     for (int i = 0; i < 3; ++i) Join(i);
   }
-  // As the coordinator does at kForm.
+  // Acts like the coordinator at kForm.
   void FormAll(uint64_t generation) {
     JoinAll();
-    state_.stage = Stage::kForming;
+    state_.stage = JobStage::kForming;
     state_.generation = generation;
     for (MemberInfo& m : state_.members) m.in_generation = true;
   }
@@ -40,7 +40,7 @@ class DecisionTest : public ::testing::Test {
   // All in step 5, all well.
   void RunAll() {
     JoinAll();
-    state_.stage = Stage::kRunning;
+    state_.stage = JobStage::kRunning;
     state_.generation = 1;
     for (MemberInfo& m : state_.members) {
       m.report.waiting = false;
@@ -60,7 +60,7 @@ class DecisionTest : public ::testing::Test {
 
   PausingTime now_{std::chrono::hours(1)};
   JobState state_;
-  MembershipOptions options_;
+  MembershipOptions options_{{.phase = {}}};  // No phase has a limit.
 };
 
 TEST_F(DecisionTest, FormsWhenAllAreReadyAndNotBefore) {
@@ -147,7 +147,7 @@ TEST_F(DecisionTest, AMemberLostWhileFormingIsAwaitedAfterTheFormationThatFailed
   state_.members[1].process.broken_at = now_;
   state_.members[0].report.formation_error = ReportedError{1, "chief:0 <-> worker:0: reset", now_};
   EXPECT_EQ(Now().action, Action::kAbortGeneration);
-  state_.stage = Stage::kJoining;
+  state_.stage = JobStage::kJoining;
   state_.members[1].process.gone = true;
   const Decision d = Now();
   EXPECT_EQ(d.action, Action::kDrop);
@@ -187,9 +187,9 @@ TEST_F(DecisionTest, AFormationThatCannotSucceedEndsTheJobAtOnceWithItsOwnCode) 
   EXPECT_EQ(d.verdict.task, state_.members[1].declared.task.ToString());
 }
 
-TEST_F(DecisionTest, AFailureIsToldToThoseStillOnTheirWayForAMoment) {
+TEST_F(DecisionTest, AFailureIsSentToJoiningMembersForAMoment) {
   Join(0);
-  state_.stage = Stage::kEnding;
+  state_.stage = JobStage::kEnding;
   state_.verdict.code = ExitCode::kDataDamaged;
   state_.stage_since = now_;
   state_.members[0].report.acknowledged = true;
@@ -396,7 +396,7 @@ TEST_F(DecisionTest, WhoDoesNotFinishIsNamedUnlessItSavesOrEvaluates) {
   EXPECT_EQ(Now().verdict.task, "worker:1");
 }
 
-TEST_F(DecisionTest, WhoeverWaitsForALongSaveIsNotBlamedAndTheSaveHasItsOwnDeadline) {
+TEST_F(DecisionTest, MembersThatWaitForALongSaveAreNotTheCauseAndTheSaveHasItsOwnDeadline) {
   RunAll();
   options_.phase[static_cast<int>(Phase::kEnding)] = seconds(120);
   options_.phase[static_cast<int>(Phase::kReduce)] = seconds(660);
@@ -419,7 +419,7 @@ TEST_F(DecisionTest, WhoeverWaitsForALongSaveIsNotBlamedAndTheSaveHasItsOwnDeadl
 
 TEST_F(DecisionTest, ClosesWhenAllHaveAcknowledgedOrTheDeadlineNamesWhoDidNot) {
   RunAll();
-  state_.stage = Stage::kEnding;
+  state_.stage = JobStage::kEnding;
   state_.stage_since = now_;
   state_.members[0].report.acknowledged = true;
   state_.members[1].process.connected = false;  // has left
@@ -438,7 +438,7 @@ TEST_F(DecisionTest, ClosesWhenAllHaveAcknowledgedOrTheDeadlineNamesWhoDidNot) {
 
 TEST_F(DecisionTest, TheEndWaitsForASessionThatBrokeJustBefore) {
   RunAll();
-  state_.stage = Stage::kEnding;
+  state_.stage = JobStage::kEnding;
   state_.stage_since = now_;
   for (MemberInfo& m : state_.members) m.report.acknowledged = true;
   state_.members[1].report.acknowledged = false;

@@ -15,7 +15,7 @@ class DescribeMembersTest : public ::testing::Test {
  protected:
   // Makes `n` members, all in the forward phase of step 41 for 2.5 s.
   void Members(int n) {
-    state_.stage = Stage::kRunning;
+    state_.stage = JobStage::kRunning;
     state_.generation = 1;
     for (int i = 0; i < n; ++i) {
       MemberInfo m;
@@ -104,7 +104,7 @@ TEST_F(DescribeMembersTest, WhoIsNoMemberOfTheGenerationDoesNotCount) {
 
 TEST_F(DescribeMembersTest, APhaseDeadlineNamesWhoHasNotComeAndTheOperation) {
   Members(3);
-  MembershipOptions options;
+  MembershipOptions options{{.phase = {}}};
   options.phase[static_cast<int>(Phase::kReduce)] = seconds(60);
   Enter(0, 413, seconds(61));
   Enter(1, 413, seconds(10));
@@ -126,7 +126,7 @@ TEST_F(DescribeMembersTest, AFailedCollectiveAndAFrozenMemberSayTheSame) {
   Enter(1, 413, seconds(11));
   state_.members[0].report.collective_error =
       ReportedError{1, "worker 1 did not come", now_ - seconds(4)};
-  MembershipOptions options;
+  MembershipOptions options{{.phase = {}}};
   Decision d = Decide(now_, state_, options);
   EXPECT_EQ(d.action, Action::kAbortGeneration);
   EXPECT_THAT(d.reason, HasSubstr("did not come; collective 413"));

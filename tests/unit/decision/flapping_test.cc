@@ -17,7 +17,7 @@ class FlappingTest : public ::testing::Test {
   FlappingTest() {
     options_.min_members = 2;
     state_.started = state_.stage_since = now_;
-    state_.stage = Stage::kRunning;
+    state_.stage = JobStage::kRunning;
     state_.generation = 1;
     for (const char* task :
          {"chief:0", "worker:0", "worker:1", "worker:2", "worker:3", "worker:4", "worker:5"}) {
@@ -42,18 +42,18 @@ class FlappingTest : public ::testing::Test {
     m.process.first_step = 50;  // which the others are in
     m.process.last_heard = m.report.phase_since = now_;
   }
-  // As the coordinator does.
+  // Acts like the coordinator.
   void Form() {
     for (int n = 0; n < 7; ++n)
       if (state_.members[n].in_generation && state_.members[n].process.joined) Come(n, true);
-    state_.stage = Stage::kJoining;
+    state_.stage = JobStage::kJoining;
     const std::vector<int> next = NextMembers(now_, state_, options_);
     for (MemberInfo& m : state_.members) m.in_generation = false;
     for (int i : next) {
       state_.members[i].in_generation = true;
       state_.members[i].report.waiting = false;
     }
-    state_.stage = Stage::kRunning;
+    state_.stage = JobStage::kRunning;
     state_.stage_since = now_;
     ++state_.generation;
     for (MemberInfo& m : state_.members) m.report.formed_generation = state_.generation;
@@ -63,7 +63,7 @@ class FlappingTest : public ::testing::Test {
     absent.why_missing = "lost";
     absent.missing_since = now_;
     state_.members[i] = absent;
-    state_.stage = Stage::kJoining;
+    state_.stage = JobStage::kJoining;
     state_.stage_since = now_;
     for (int n = 0; n < 7; ++n)
       if (n != i && state_.members[n].in_generation) Come(n, true);
@@ -76,10 +76,10 @@ class FlappingTest : public ::testing::Test {
 
   PausingTime now_{std::chrono::hours(1)};
   JobState state_;
-  MembershipOptions options_;
+  MembershipOptions options_{{.phase = {}}};  // No phase has a limit.
 };
 
-TEST_F(FlappingTest, StaggeredNewcomersComeInOneGeneration) {
+TEST_F(FlappingTest, StaggeredNewMembersJoinInOneGeneration) {
   Come(4, true);
   EXPECT_EQ(Now().action, Action::kWait);  // others may be close behind
   Pass(options_.gather - milliseconds(1));
@@ -178,7 +178,7 @@ TEST_F(FlappingTest, OneThatCameThroughAStepIsAwaitedWhateverItSaidLast) {
   EXPECT_EQ(state_.members[4].quick_losses, 0);
 }
 
-// Its place is needed: there are no others to go on.
+// The member is needed: the others are too few to continue.
 TEST_F(FlappingTest, OneThatIsNeededIsTakenInWhateverItDid) {
   options_.min_members = 5;
   for (int n = 0; n < 3; ++n) {
@@ -203,7 +203,7 @@ TEST_F(FlappingTest, WithoutElasticAllAreWaitedForAsEver) {
   options_.min_members = 0;
   for (int i : {4, 5, 6}) Come(i, true);
   for (int i : {0, 1, 2, 3}) Come(i, true);
-  state_.stage = Stage::kJoining;
+  state_.stage = JobStage::kJoining;
   state_.members[4].in_generation = true;
   Lose(4);
   EXPECT_LE(state_.members[4].backoff_until, now_);

@@ -31,11 +31,11 @@ class IndependentTest : public ::testing::Test {
     m.process.last_heard = m.report.phase_since = now_;
     if (again) state_.adopted_size = 1;
   }
-  // As the coordinator does.
+  // Acts like the coordinator.
   void Admit(int i) {
     MemberInfo& m = state_.members[i];
-    if (state_.stage == Stage::kJoining) state_.stage_since = now_;
-    state_.stage = Stage::kRunning;
+    if (state_.stage == JobStage::kJoining) state_.stage_since = now_;
+    state_.stage = JobStage::kRunning;
     m.process.generation = m.report.formed_generation = ++state_.generation;
     m.in_generation = true;
     m.report.waiting = false;
@@ -68,7 +68,7 @@ class IndependentTest : public ::testing::Test {
 
   PausingTime now_{std::chrono::hours(1)};
   JobState state_;
-  MembershipOptions options_;
+  MembershipOptions options_{{.phase = {}}};  // No phase has a limit.
 };
 
 TEST_F(IndependentTest, NobodyIsInBeforeAllHaveCome) {
@@ -108,7 +108,7 @@ TEST_F(IndependentTest, ALostMemberIsDroppedAndNobodyElseDisturbed) {
   ExpectForm(kPs0);
 }
 
-TEST_F(IndependentTest, AMemberThatDoesNotGetOnIsToldToGo) {
+TEST_F(IndependentTest, AMemberWithoutProgressIsExpelled) {
   options_.phase[static_cast<int>(Phase::kForward)] = seconds(5);
   RunAll();
   for (MemberInfo& m : state_.members) m.report.phase = Phase::kData;
@@ -166,7 +166,7 @@ TEST_F(IndependentTest, AServerThatStaysAwayEndsTheJobUnlessAnotherHoldsTheSame)
   EXPECT_EQ(Now().verdict.task, "ps:1");  // the first
 }
 
-TEST_F(IndependentTest, WhomNobodyStartsAgainIsNotWaitedFor) {
+TEST_F(IndependentTest, AProcessThatIsNotRestartedIsNotAwaited) {
   RunAll();
   state_.members[kWorker0].abandoned = "was killed by SIGKILL, and nobody starts it again";
   Drop(kWorker0);
@@ -186,7 +186,7 @@ TEST_F(IndependentTest, ARestartedChiefTakesInWhoHoldsStateAtOnceAndNewOnesALitt
   ExpectForm(kWorker0);
   Admit(kWorker0);
   EXPECT_EQ(Now().action, Action::kWait);
-  Pass(options_.newcomers);
+  Pass(options_.stateless_wait);
   ExpectForm(kPs0);
 }
 

@@ -1,4 +1,4 @@
-// What differs between members that train together and independent ones, question by question.
+// Tests each difference between members that train together and independent ones.
 #include "chief/decision/membership_policy.h"
 
 #include <gmock/gmock.h>
@@ -14,7 +14,7 @@ class MembershipPolicyTest : public ::testing::Test {
  protected:
   // All are in generation 7, running.
   MembershipPolicyTest() {
-    state_.stage = Stage::kRunning;
+    state_.stage = JobStage::kRunning;
     state_.generation = kGeneration;
     int incarnation = 100;
     for (const char* task : {"worker:0", "worker:1", "ps:0"}) {
@@ -34,7 +34,7 @@ class MembershipPolicyTest : public ::testing::Test {
   }
   // Back to before the first generation, all ready.
   void Begin() {
-    state_.stage = Stage::kJoining;
+    state_.stage = JobStage::kJoining;
     state_.generation = 0;
     for (MemberInfo& m : state_.members) {
       m.in_generation = false;
@@ -45,7 +45,7 @@ class MembershipPolicyTest : public ::testing::Test {
 
   const PausingTime now_{std::chrono::hours(1)};
   JobState state_;
-  MembershipOptions options_;
+  MembershipOptions options_{{.phase = {}}};  // No phase has a limit.
   std::unique_ptr<MembershipPolicy> together_, independent_;
 };
 
@@ -56,7 +56,7 @@ TEST_F(MembershipPolicyTest, TogetherOneGenerationIsFormedOfAllThatAreReady) {
   EXPECT_THAT(formed.members, ElementsAre(0, 1, 2));
   EXPECT_EQ(formed.newest, 2);
   EXPECT_FALSE(formed.started);
-  EXPECT_EQ(state_.stage, Stage::kForming);
+  EXPECT_EQ(state_.stage, JobStage::kForming);
   EXPECT_EQ(state_.generation, 9u);
   for (const MemberInfo& m : state_.members) {
     EXPECT_TRUE(m.in_generation);
@@ -72,7 +72,7 @@ TEST_F(MembershipPolicyTest, IndependentEachFormsOneOfItsOwnAndStarts) {
   EXPECT_THAT(formed.members, ElementsAre(1));
   EXPECT_TRUE(formed.started);
   EXPECT_FALSE(formed.again);
-  EXPECT_EQ(state_.stage, Stage::kRunning);
+  EXPECT_EQ(state_.stage, JobStage::kRunning);
   EXPECT_TRUE(state_.members[1].in_generation);
   EXPECT_FALSE(state_.members[0].in_generation);
   EXPECT_EQ(independent_->Form(now_, 10, 2, &state_).newest, 2);
@@ -89,7 +89,7 @@ TEST_F(MembershipPolicyTest, AReplacedProcessEndsTheGenerationOfAllOnlyTogether)
   EXPECT_FALSE(state_.members[1].in_generation);
   EXPECT_EQ(state_.members[1].admitted, 0u);
   EXPECT_EQ(together_->Replace(1, &state_), "");  // nobody misses it
-  state_.stage = Stage::kJoining;
+  state_.stage = JobStage::kJoining;
   EXPECT_EQ(together_->Replace(0, &state_), "");
 }
 
@@ -145,7 +145,7 @@ TEST_F(MembershipPolicyTest, WhenTheJobIsHeldUp) {
   EXPECT_TRUE(independent_->IsHeldUp(state_));
   state_.members[2].abandoned = "killed";
   EXPECT_FALSE(independent_->IsHeldUp(state_)) << "a worker that is missing holds nobody up";
-  state_.stage = Stage::kJoining;
+  state_.stage = JobStage::kJoining;
   EXPECT_TRUE(together_->IsHeldUp(state_));
   EXPECT_TRUE(independent_->IsHeldUp(state_));
 }

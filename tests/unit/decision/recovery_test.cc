@@ -15,7 +15,7 @@ class RecoveryTest : public ::testing::Test {
  protected:
   RecoveryTest() {
     state_.started = state_.stage_since = now_;
-    state_.stage = Stage::kRunning;
+    state_.stage = JobStage::kRunning;
     state_.generation = 1;
     for (const char* task : {"chief:0", "worker:0", "worker:1", "worker:2"}) {
       MemberInfo m;
@@ -30,7 +30,7 @@ class RecoveryTest : public ::testing::Test {
       state_.members.push_back(m);
     }
   }
-  // As the coordinator does at kDrop and kAbortGeneration.
+  // Acts like the coordinator at kDrop and kAbortGeneration.
   void Drop(int i, const char* why) {
     MemberInfo absent;
     absent.declared.task = state_.members[i].declared.task;
@@ -41,7 +41,7 @@ class RecoveryTest : public ::testing::Test {
     state_.members[i] = absent;
   }
   void Abort() {
-    state_.stage = Stage::kJoining;
+    state_.stage = JobStage::kJoining;
     state_.stage_since = now_;
   }
   void Wait(int i) {
@@ -57,7 +57,7 @@ class RecoveryTest : public ::testing::Test {
 
   PausingTime now_{std::chrono::hours(1)};
   JobState state_;
-  MembershipOptions options_;
+  MembershipOptions options_{{.phase = {}}};  // No phase has a limit.
 };
 
 TEST_F(RecoveryTest, ALossEndsTheGenerationOnly) {
@@ -80,7 +80,7 @@ TEST_F(RecoveryTest, AllMembersAreAwaitedAgainAndNobodyElseTrainsMeanwhile) {
   EXPECT_EQ(Now().action, Action::kForm);
 }
 
-TEST_F(RecoveryTest, WhoeverNobodyReplacesIsTheVerdictWithTheReasonOfItsLoss) {
+TEST_F(RecoveryTest, AMemberThatNobodyReplacesIsTheVerdictWithTheReasonOfItsLoss) {
   Drop(2, "lost: its process is gone");
   Abort();
   for (int i : {0, 1, 3}) Wait(i);
@@ -104,7 +104,7 @@ TEST_F(RecoveryTest, ALossWhileMembersAreAwaitedIsAwaitedToo) {
   EXPECT_EQ(d.member, 3);
 }
 
-TEST_F(RecoveryTest, AMemberThatHangsIsGivenUpAndTold) {
+TEST_F(RecoveryTest, AMemberThatHangsIsDroppedAndNotified) {
   options_.phase[static_cast<int>(Phase::kReduce)] = seconds(60);
   for (int i : {0, 1, 3}) state_.members[i].report.phase = Phase::kReduce;
   Pass(seconds(60));
@@ -176,7 +176,7 @@ TEST_F(RecoveryTest, ElasticNeedsTheChiefTheLeastAndMoreThanHalf) {
   EXPECT_EQ(Now().action, Action::kWait);  // the chief is on its way
 }
 
-TEST_F(RecoveryTest, ANewcomerIsTakenIn) {
+TEST_F(RecoveryTest, ANewMemberIsAdmitted) {
   Drop(2, "lost");
   state_.members[2].in_generation = false;  // a generation of the three others runs
   EXPECT_EQ(Now().action, Action::kWait);
@@ -188,14 +188,14 @@ TEST_F(RecoveryTest, ANewcomerIsTakenIn) {
   EXPECT_EQ(Now().action, Action::kWait);
 }
 
-TEST_F(RecoveryTest, ANewcomerThatIsLostIsMissedByNobody) {
+TEST_F(RecoveryTest, ANewMemberThatIsLostIsMissedByNobody) {
   state_.members[2].in_generation = false;
   state_.members[2].process.connected = false;
   state_.members[2].process.gone = true;
   EXPECT_EQ(Now().action, Action::kDrop);
 }
 
-TEST_F(RecoveryTest, ANewcomerThatHangsIsToldAndTheOthersGoOn) {
+TEST_F(RecoveryTest, ANewMemberThatHangsIsExpelledAndTheOthersContinue) {
   options_.min_members = 2;
   options_.phase[static_cast<int>(Phase::kStarting)] = seconds(60);
   Drop(2, "lost");
@@ -282,7 +282,7 @@ TEST_F(RecoveryTest, ElasticWhoIsNotInTheGenerationLeavesWithoutANotice) {
 TEST_F(RecoveryTest, ElasticALeaveBeforeTheFirstGenerationStopsAll) {
   options_.min_members = 2;
   state_.generation = 0;
-  state_.stage = Stage::kJoining;
+  state_.stage = JobStage::kJoining;
   for (MemberInfo& m : state_.members) m.in_generation = false;
   state_.members[2].report.leaving = true;
   EXPECT_EQ(Now().action, Action::kStop);
@@ -336,7 +336,7 @@ class SuccessorTest : public RecoveryTest {
   SuccessorTest() {
     options_.min_members = 2;
     options_.grace = seconds(5);
-    state_.stage = Stage::kJoining;
+    state_.stage = JobStage::kJoining;
     state_.generation = 0;
     state_.adopted_size = 3;
     for (MemberInfo& m : state_.members) {

@@ -18,7 +18,7 @@ class SparesTest : public ::testing::Test {
   SparesTest() {
     options_.spares = 1;
     state_.started = state_.stage_since = now_;
-    state_.stage = Stage::kRunning;
+    state_.stage = JobStage::kRunning;
     state_.generation = 1;
     for (const char* task : {"chief:0", "worker:0", "worker:1", "worker:2"}) {
       MemberInfo m;
@@ -50,12 +50,12 @@ class SparesTest : public ::testing::Test {
     MemberInfo absent = Absent(now_, state_, state_.members[i], options_);
     absent.why_missing = "lost";
     state_.members[i] = absent;
-    state_.stage = Stage::kJoining;
+    state_.stage = JobStage::kJoining;
     state_.stage_since = now_;
   }
   // Before the first generation of this chief, with nobody there.
   void Begin() {
-    state_.stage = Stage::kJoining;
+    state_.stage = JobStage::kJoining;
     state_.generation = 0;
     for (MemberInfo& m : state_.members) {
       m.in_generation = false;
@@ -72,7 +72,7 @@ class SparesTest : public ::testing::Test {
 
   PausingTime now_{std::chrono::hours(1)};
   JobState state_;
-  MembershipOptions options_;
+  MembershipOptions options_{{.phase = {}}};  // No phase has a limit.
 };
 
 TEST_F(SparesTest, ASpareIsNotTakenInWhileNobodyIsMissing) {
@@ -111,7 +111,7 @@ TEST_F(SparesTest, AReplacedMemberIsTheNextSpare) {
   Lose(1);
   for (const int i : {0, 2}) Wait(i);
   MembershipPolicy::Of(options_)->Form(now_, 2, -1, &state_);
-  state_.stage = Stage::kRunning;
+  state_.stage = JobStage::kRunning;
   Wait(1);
   Pass(options_.gather_most * 2);
   EXPECT_EQ(Now().action, Action::kWait);
@@ -124,7 +124,7 @@ TEST_F(SparesTest, MembersOfTheLastGenerationArePreferred) {
   // Worker 0 is the spare, and the generation ended without a loss.
   std::swap(state_.members[1].in_generation, state_.members[3].in_generation);
   std::swap(state_.members[1].process.last_generation, state_.members[3].process.last_generation);
-  state_.stage = Stage::kJoining;
+  state_.stage = JobStage::kJoining;
   for (const int i : {0, 1, 2}) Wait(i);
   state_.members[3].report.waiting = false;
   EXPECT_EQ(Now().action, Action::kWait) << "worker 2 is on its way";
@@ -184,7 +184,7 @@ TEST_F(SparesTest, ANewChiefTakesTheMembersThatHoldTheNewestState) {
   state_.members[3].report.last_step = 7;
   EXPECT_EQ(Now().action, Action::kForm);
   EXPECT_THAT(Next(), ElementsAre(0, 2, 3));
-  // One that holds state is waited for, although the others would be enough.
+  // The coordinator waits for a member that holds state, although the others would be enough.
   state_.members[3].report.waiting = false;
   state_.members[3].process.again = true;
   EXPECT_EQ(Now().action, Action::kWait);
@@ -230,7 +230,7 @@ TEST_F(SparesTest, AnElasticJobFillsUpToItsFullSizeAlone) {
   EXPECT_EQ(Now().action, Action::kForm);
   EXPECT_THAT(Next(), ElementsAre(0, 2));
   MembershipPolicy::Of(options_)->Form(now_, 2, -1, &state_);
-  state_.stage = Stage::kRunning;
+  state_.stage = JobStage::kRunning;
   for (MemberInfo& m : state_.members) m.report.formed_generation = 2;
   Wait(1);
   Pass(options_.gather_most);

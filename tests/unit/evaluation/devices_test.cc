@@ -10,7 +10,7 @@ TEST(EvaluatorDevices, GpusOfASharedHostAreTheMembers) {
   EXPECT_EQ(EvaluatorDevices("auto", /*shares_host=*/true, "0"), "cpu");
 }
 
-// `muster launch` hides the GPUs from everything but the members, whatever the job asks for.
+// `muster launch` shows GPUs only to the members, for every `devices` of the job.
 TEST(EvaluatorDevices, WithoutAVisibleGpuItIsTheCpu) {
   EXPECT_EQ(EvaluatorDevices("cuda", /*shares_host=*/true, ""), "cpu");
   EXPECT_EQ(EvaluatorDevices("cuda:0", /*shares_host=*/true, ""), "cpu");

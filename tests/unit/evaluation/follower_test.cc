@@ -248,7 +248,7 @@ TEST_F(Following, FetchesWhatItCannotRead) {
 
 TEST_F(Following, FetchesWhereAnotherCheckpointHasThatPath) {
   TestChief chief;
-  // Of the same step, with other weights.
+  // A checkpoint of the same step, with other weights.
   const Folder other;
   checkpoint::StoreOptions store;
   store.directory = other.path() + "/checkpoints";
@@ -352,7 +352,7 @@ TEST_F(Following, EvaluatesAgainWhatARestartedChiefDidNotKnowYet) {
   Start(Options(chief));
   ASSERT_TRUE(chief.Await([&] { return evaluated_ == 1; }));
   chief.Restart();
-  // Its heartbeat comes before the chief has read what it goes on from.
+  // Its heartbeat arrives before the chief has read the checkpoint that it continues from.
   ASSERT_TRUE(chief.Await([&] { return cancelled_ == 1; }));
   blocked_ = false;
   Announce(chief, 10);

@@ -1,4 +1,4 @@
-// What is decided on either side, with time moved by argument.
+// Tests the decisions of both sides, with the time as an argument.
 #include <gmock/gmock.h>
 
 #include "chief/evaluation/evaluation_rules.h"
@@ -31,7 +31,7 @@ TEST(EvaluationRules, OffersTheNewestAboveWhatIsDone) {
   EXPECT_FALSE(chief::OffersNewest(state, 300));
   EXPECT_FALSE(chief::OffersNewest(state, 400));
   state.settled = {300};
-  EXPECT_FALSE(chief::OffersNewest(state, -1)) << "an evaluator that started anew repeats nothing";
+  EXPECT_FALSE(chief::OffersNewest(state, -1)) << "an evaluator that restarted repeats nothing";
 }
 
 TEST(EvaluationRules, OffersTheFinalOneUntilItIsSettled) {
@@ -155,7 +155,7 @@ TEST(NextMove, ARestartedChiefIsAskedForItsJob) {
   state.prepared = true;
   state.after_step = 100;
   EXPECT_EQ(NextMove(FromChief(2, "run"), &state), Move::kAskJob);
-  EXPECT_EQ(NextMove(FromChief(2, "run", "a"), &state), Move::kAsk) << "the same job: go on";
+  EXPECT_EQ(NextMove(FromChief(2, "run", "a"), &state), Move::kAsk) << "the same job: continue";
   EXPECT_EQ(state.after_step, 100);
   EXPECT_EQ(NextMove(FromChief(3, "run", "b"), &state), Move::kPrepare) << "another job";
   EXPECT_EQ(NextMove(FromChief(4, "other run", "b"), &state), Move::kPrepare);

@@ -1,4 +1,5 @@
 // The chief's end of evaluation, over a real server, asked by an evaluator's own link.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include <atomic>
@@ -8,6 +9,8 @@
 
 #include "absl/synchronization/notification.h"
 #include "common/base/files/crc32c.h"
+#include "common/cluster/protocol.h"
+#include "common/rpc/channel.h"
 #include "tests/unit/checkpoint/memory_file_system.h"
 #include "tests/unit/evaluation/harness.h"
 
@@ -15,6 +18,7 @@ namespace muster::evaluator {
 namespace {
 
 using evaluation::Folder;
+using evaluation::kPatience;
 using evaluation::TestChief;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
@@ -24,7 +28,7 @@ using testing::IsEmpty;
 
 class Service : public ::testing::Test {
  protected:
-  // As little of a checkpoint as the service reads.
+  // Makes the part of a checkpoint that the service reads.
   std::string Checkpoint(int64_t step) {
     const std::string path = folder_.path() + "/step-" + std::to_string(step);
     std::filesystem::create_directory(path);
@@ -107,7 +111,7 @@ TEST_F(Service, TakesMetricsOnceAndLetsTheCheckpointGo) {
   const auto link = chief.Link();
   Announce(chief, 10);
   ASSERT_EQ(Offered(*link, -1), 10);
-  for (int i = 0; i < 2; ++i) {  // told twice: the first answer was lost
+  for (int i = 0; i < 2; ++i) {  // reported twice: the first answer was lost
     const auto reply = link->SendReport(Done(10, 0.25));
     ASSERT_TRUE(reply.ok());
     EXPECT_TRUE(reply->known());
@@ -155,6 +159,42 @@ TEST_F(Service, RefusesAnotherClusterAndAnotherProtocol) {
   const auto reply = (*ChiefLink::Make(options))->NextCheckpoint(-1, true);
   EXPECT_EQ(ExitCodeOf(reply.status()), ExitCode::kConfiguration);
   EXPECT_THAT(std::string(Message(reply.status())), HasSubstr("another cluster than the chief"));
+
+  // An evaluator of another version, with all else right. Its result is not used either.
+  Announce(chief, 10);
+  const auto stub =
+      proto::Evaluation::NewStub(*rpc::MakeChannel(chief.link_options().chief_address));
+  proto::EvaluatorIdentity evaluator;
+  evaluator.set_protocol(kControlProtocol + 1);
+  evaluator.set_task("evaluator:0");
+  evaluator.set_incarnation(1);
+  evaluator.set_cluster_digest(chief.link_options().cluster_digest);
+  const std::string why =
+      fmt::format("evaluator 0 speaks protocol {}, the chief {}: start all tasks from one build",
+                  kControlProtocol + 1, kControlProtocol);
+  proto::NextCheckpointRequest next;
+  *next.mutable_evaluator() = evaluator;
+  next.set_want_job(true);
+  proto::NextCheckpointReply job;
+  grpc::Status refused = stub->Next(rpc::WithDeadline(kPatience).get(), next, &job);
+  EXPECT_EQ(refused.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(refused.error_message(), why);
+  EXPECT_THAT(job.job(), IsEmpty());
+  proto::EvaluationReport report = Done(10, 0.5);
+  *report.mutable_evaluator() = evaluator;
+  proto::EvaluationReply known;
+  refused = stub->Report(rpc::WithDeadline(kPatience).get(), report, &known);
+  EXPECT_EQ(refused.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(refused.error_message(), why);
+  EXPECT_THAT(chief.results(), IsEmpty());
+
+  // The same calls with the chief's version.
+  next.mutable_evaluator()->set_protocol(kControlProtocol);
+  report.mutable_evaluator()->set_protocol(kControlProtocol);
+  EXPECT_TRUE(stub->Next(rpc::WithDeadline(kPatience).get(), next, &job).ok());
+  EXPECT_EQ(job.job(), "{}");
+  EXPECT_TRUE(stub->Report(rpc::WithDeadline(kPatience).get(), report, &known).ok());
+  EXPECT_EQ(chief.results().size(), 1u);
 }
 
 TEST_F(Service, OneEvaluatorAtATime) {
@@ -197,7 +237,7 @@ TEST_F(Service, WaitsForTheFinalEvaluation) {
   EXPECT_EQ(chief.results().size(), 1u);
 }
 
-// As callbacks leave it at the end of training: other weights under the same step.
+// Callbacks save other weights under the same step at the end of training.
 TEST_F(Service, AFinalCheckpointThatTookThePlaceOfOneIsEvaluatedAsItIs) {
   for (const bool in_hand : {false, true}) {
     TestChief chief;
@@ -309,9 +349,9 @@ TEST_F(Service, TellsTheEnd) {
     ASSERT_TRUE(reply.ok());
     end = *reply;
   }
-  const MonotonicTime told = Clock::now();
+  const MonotonicTime answered = Clock::now();
   ending.get();
-  EXPECT_LT(Clock::now() - told, evaluation::kPatience)
+  EXPECT_LT(Clock::now() - answered, evaluation::kPatience)
       << "it leaves as soon as the evaluator knows";
   EXPECT_EQ(end.end().exit_code(), 138);
   EXPECT_EQ(end.end().message(), "stopped because of worker 1: its process is gone");

@@ -182,7 +182,7 @@ TEST(ExportedGraph, BatchNormalisationUsesItsStatisticsInEvaluation) {
   EXPECT_TRUE(at::equal(mean, at::zeros({2})));  // not written
   EXPECT_NEAR(RunOne(training, {mean, var, x}).sum().item<double>(), 0, 1e-5);
   EXPECT_NEAR(mean[0].item<double>(), 0.3, 1e-6);  // a tenth of (0 + 2 + 4 + 6) / 4
-  // What was frozen in the file stays so, and without statistics the batch's are used always.
+  // Statistics that the file freezes stay frozen. Without statistics, those of the batch are used.
   TestFile frozen = BatchNorm(false, true);
   EXPECT_TRUE(at::equal(RunOne(frozen, {at::zeros({2}), at::ones({2}), x}), x));
   TestFile none = BatchNorm(true, false);
@@ -254,8 +254,8 @@ class CountingAllocator : public c10::Allocator {
   int64_t live_ = 0, most_ = 0;
 };
 
-// Of a chain of twenty values of 1 MiB, the graph holds two at a time: one that is read and one
-// that is made.
+// The graph holds two values of a chain of twenty values of 1 MiB at a time: one that is read and
+// one that is made.
 TEST(ExportedGraph, ValuesAreFreedWhileItRuns) {
   TestFile file;
   file.Input("x", {-1});

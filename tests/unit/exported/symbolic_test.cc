@@ -17,7 +17,7 @@ IValue Call(const std::string& target, const std::vector<IValue>& operands) {
   return symbolic.function(operands);
 }
 
-// What Python says: -7 // 2 is -4, -7 % 2 is 1, 7 % -2 is -1.
+// As in Python: -7 // 2 is -4, -7 % 2 is 1, 7 % -2 is -1.
 TEST(Symbolic, WholeNumbersAsInPython) {
   EXPECT_EQ(Call("_operator.floordiv", {-7, 2}).toInt(), -4);
   EXPECT_EQ(Call("_operator.floordiv", {7, -2}).toInt(), -4);

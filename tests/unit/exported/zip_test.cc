@@ -63,7 +63,7 @@ TEST(Zip, AFlippedByteIsFoundByTheChecksum) {
   EXPECT_THAT(text.status().message(), HasSubstr("checksum of data/weights/weight_0"));
 }
 
-// Wherever it is cut, and whatever byte of its directory is changed: an error or the same content,
+// A cut at any place, or a change of any byte of the directory, gives an error or the same content,
 // never a crash.
 TEST(Zip, DamageOfAnyKindIsAStatus) {
   const std::string whole = Bytes(Small().Write());

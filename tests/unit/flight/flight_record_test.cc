@@ -18,7 +18,7 @@ std::string RecordText() {
   call.sequence = 9;
   call.replica = 1;
   recorder.Starts(call);
-  recorder.Ends(call, "\"lost\"\n\xff");  // whatever it holds
+  recorder.Ends(call, "\"lost\"\n\xff");  // any bytes
   FlightHeader header;
   header.task = "worker:1";
   header.host = "node-b";
@@ -59,7 +59,7 @@ TEST(FlightRecord, ComesBackAsItWasWritten) {
               1e-5);
 }
 
-TEST(FlightRecord, DamagedAndForeignFilesAreToldApart) {
+TEST(FlightRecord, DamagedAndForeignFilesAreDistinguished) {
   const std::string text = RecordText();
   const auto error = [](std::string_view bytes) {
     return std::string(Message(ParseFlightRecord(bytes, "a.json").status()));

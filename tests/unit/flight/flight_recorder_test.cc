@@ -91,7 +91,7 @@ TEST(FlightRecorder, KnowsTheOperationUnderWayAndTheLastOneDone) {
   standing = recorder.CurrentPosition();
   EXPECT_TRUE(standing.in_flight) << "what failed is where it stands";
   EXPECT_EQ(standing.completed, 1u);
-  // Another generation counts anew.
+  // Another generation counts from 1 again.
   recorder.EnterGeneration(2, "");
   EXPECT_FALSE(recorder.CurrentPosition().in_flight);
   EXPECT_EQ(recorder.CurrentPosition().completed, 0u);

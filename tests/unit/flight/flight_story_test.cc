@@ -1,4 +1,4 @@
-// What several tasks' flight records tell together.
+// Tests the events that several tasks' flight records give together.
 #include "common/flight/flight_story.h"
 
 #include <fmt/format.h>
@@ -164,7 +164,7 @@ TEST(FlightStory, OfSeveralReplicasTheHindmostCounts) {
   EXPECT_EQ(BuildFlightStory(question).last_completed, 20u);
 }
 
-TEST(FlightStory, WhatCameAfterIsToldWithOldAndNewProcesses) {
+TEST(FlightStory, LaterEventsAreReportedWithOldAndNewProcesses) {
   FlightQuestion question = Killed();
   FlightRecord same = question.records[0], fresh = question.records[1];
   same.header.generation = fresh.header.generation = kStoryGeneration + 1;
@@ -179,7 +179,7 @@ TEST(FlightStory, WhatCameAfterIsToldWithOldAndNewProcesses) {
   EXPECT_THAT(StoryText(question), HasSubstr("Generation 1.3 followed, with records of chief 0"));
 }
 
-TEST(FlightStory, ARecordWithoutAnyEventIsToldToo) {
+TEST(FlightStory, ARecordWithoutEventsIsReportedToo) {
   FlightQuestion question;
   question.records.push_back(Writer("chief:0", "a", 11).Done());
   question.records[0].header.reason = "worker 0 did not form";

@@ -1,4 +1,4 @@
-// A profiler of this test's own is told of the spans. It is linked where NVIDIA's are loaded.
+// A profiler of this test receives the spans. It is linked, whereas NVIDIA's profilers are loaded.
 #include "common/flight/nvtx.h"
 
 #include <gmock/gmock.h>
@@ -17,17 +17,17 @@ extern int (*InitializeInjectionNvtx2_fnptr)(const void* (*get)(uint32_t));
 
 namespace {
 
-std::vector<std::string>& Told() {
-  static std::vector<std::string> told;
-  return told;
+std::vector<std::string>& Ranges() {
+  static std::vector<std::string> ranges;
+  return ranges;
 }
 
 int TakePush(const char* name) {
-  Told().emplace_back(name);
+  Ranges().emplace_back(name);
   return 0;
 }
 int TakePop() {
-  Told().emplace_back("end");
+  Ranges().emplace_back("end");
   return 0;
 }
 
@@ -53,13 +53,13 @@ namespace {
 
 TEST(Nvtx, EachSpanIsARangeOfItsThreadEvenIfNobodyTraces) {
   { const Span before("before"); }
-  EXPECT_THAT(Told(), ::testing::IsEmpty());
+  EXPECT_THAT(Ranges(), ::testing::IsEmpty());
   UseNvtx();
   {
     const Span outer("backward");
     const Span inner("reduce");
   }
-  EXPECT_THAT(Told(), ::testing::ElementsAre("backward", "reduce", "end", "end"));
+  EXPECT_THAT(Ranges(), ::testing::ElementsAre("backward", "reduce", "end", "end"));
 }
 
 }  // namespace

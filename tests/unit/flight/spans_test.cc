@@ -122,7 +122,7 @@ TEST_F(Spans, WhatIsOpenAtTheEndIsKeptAndMarked) {
     }
     EXPECT_EQ(record.spans[1].index, 2);
     recorder_->Start();
-    EXPECT_THAT(recorder_->Stop().spans, IsEmpty()) << "it was told of";
+    EXPECT_THAT(recorder_->Stop().spans, IsEmpty()) << "it was recorded before";
     recorder_->Start();
   }
   const SpanRecord record = recorder_->Stop();

@@ -53,13 +53,13 @@ class ArchiveTest : public testing::Test {
   }
 
   // Runs a command as a login shell would, with the archive as its input.
-  auto TryShell(const std::string& command, const Archive& archive, Duration timeout) {
+  auto TryShell(const std::string& command, const TarArchive& archive, Duration timeout) {
     return RunCommand(
         {"sh", "-c", "exec <\"$1\"; eval \"$0\"", command,
          "/proc/" + std::to_string(getpid()) + "/fd/" + std::to_string(archive.file.get())},
         signals_, timeout);
   }
-  int Shell(const std::string& command, const Archive& archive) {
+  int Shell(const std::string& command, const TarArchive& archive) {
     const auto result = TryShell(command, archive, std::chrono::seconds(30));
     EXPECT_TRUE(result.ok()) << result.status();
     return result.ok() ? result->code : -1;
@@ -171,7 +171,7 @@ TEST_F(ArchiveTest, HostsThatShareAFolderUnpackOneAfterAnother) {
   ASSERT_TRUE(archive.ok()) << archive.status();
   const std::string shared = folder_ + "/shared";
   fs::create_directories(shared);
-  // As another host's command that unpacks.
+  // Holds the lock like another host's command that unpacks.
   Fd lock(open((shared + "/" + kCopyLock).c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
   ASSERT_EQ(flock(lock.get(), LOCK_EX), 0);
   const auto waits = TryShell(UnpackOverCommand(shared), *archive, std::chrono::seconds(1));

@@ -47,8 +47,8 @@ bool RunUntil(HostConnection& connection, const std::function<bool()>& done) {
   return true;
 }
 
-// An "ssh" whose further session takes the archive, and whose first session writes to the file
-// `line` what it is told to start.
+// An "ssh" whose further session takes the archive, and whose first session writes the command that
+// it starts to the file `line`.
 ConnectionOptions WithArchive(const std::string& line, const std::string& then = "") {
   ConnectionOptions options = Through(
       "case \"$*\" in *take-archive*) exec cat >/dev/null;; esac; echo " +

@@ -64,7 +64,7 @@ TEST(PlaceTasks, NeedsASlotForEachMember) {
             "start fewer workers");
 }
 
-TEST(Names, LoopbackNamesAreForOneHostOnly) {
+TEST(HostNames, LoopbackNamesAreForOneHostOnly) {
   EXPECT_TRUE(CheckNames({"10.0.0.1", "gpu2"}).ok());
   EXPECT_TRUE(CheckNames({"127.0.0.1", "localhost"}).ok());
   EXPECT_THAT(std::string(Message(CheckNames({"gpu1", "localhost"}))),

@@ -12,7 +12,7 @@ namespace {
 using testing::ElementsAre;
 using testing::Pair;
 
-// As the other side reads it.
+// Returns the message as the other side reads it.
 Json Sent(const Json& message, const std::string& key) {
   return ParseJson(Dump(message), "test").value().at(key);
 }

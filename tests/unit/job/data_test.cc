@@ -72,7 +72,7 @@ TEST(JobData, NamesItsFilesByKey) {
                           std::pair("data.test.columns.mask", "m.npy")));
 }
 
-// A run goes on with the examples that it began with, wherever they lie by now.
+// A run continues with the examples that it began with, also after their files moved.
 TEST(DifferenceInTraining, IsOfExamplesAndTheirOrder) {
   const auto job = [](const std::string& train, const std::string& digest = "") {
     Json json = {{"data", {{"train", *ParseJson(train, "train")}}}, {"digests", Json::object()}};
@@ -105,7 +105,7 @@ TEST(DifferenceInTraining, IsOfExamplesAndTheirOrder) {
   EXPECT_EQ(key(job(x), job(R"({"format": "npy", "x": {"path": "x.npy"}, "shuffle": true})")), "");
   Json with_test = job(x);
   with_test["data"]["test"] = *ParseJson(z, "test");
-  EXPECT_EQ(key(job(x), with_test), "") << "passes are made anew";
+  EXPECT_EQ(key(job(x), with_test), "") << "passes are repeated";
   const auto difference = data::DifferenceInTraining(job(x, "1 bytes, 0"), job(x, "2 bytes, 1"));
   EXPECT_EQ(difference->before, "1 bytes, 0");
   EXPECT_EQ(difference->now, "2 bytes, 1");

@@ -1,4 +1,4 @@
-// What result.json and job.json say of a run's end.
+// Tests what result.json and job.json report about a run's end.
 #include "common/job/finished_run.h"
 
 #include <gmock/gmock.h>
@@ -28,7 +28,7 @@ class FinishedRunTest : public testing::Test {
   void Write(const std::string& name, const std::string& text) const {
     std::ofstream(folder_ + "/" + name) << text;
   }
-  // What a job with these keys finds where one with `before` left this result.
+  // Returns what a job with the keys `now` finds after a job with the keys `before` left `result`.
   std::string Find(const Json& now, const Json& before, const Json& result) const {
     Write("job.json", JobOf(before).dump());
     Write("result.json", result.dump());
@@ -53,7 +53,7 @@ TEST_F(FinishedRunTest, IsOneOfAsManyEpochsOrSteps) {
   EXPECT_THAT(Find(two, two, Completed(20, 2)),
               HasSubstr("was trained to its end before: step 20"));
   EXPECT_NE(Find(seven, seven, Completed(7, 1)), "");
-  EXPECT_EQ(Find({{"epochs", 3}}, two, Completed(20, 2)), "") << "it goes on";
+  EXPECT_EQ(Find({{"epochs", 3}}, two, Completed(20, 2)), "") << "it continues";
   EXPECT_EQ(Find({{"max_steps", 8}}, seven, Completed(7, 1)), "");
   // The epoch that max_steps ended has more steps.
   EXPECT_EQ(Find({{"epochs", 1}}, seven, Completed(7, 1)), "");
@@ -76,7 +76,7 @@ TEST_F(FinishedRunTest, IsNotSeenInWhatIsNoSuchResult) {
   EXPECT_EQ(Find(one, one, Json::array({1})), "");
   Json never = one;
   never["restore"] = "never";
-  EXPECT_EQ(Find(never, one, Completed(9, 1)), "") << "it begins anew";
+  EXPECT_EQ(Find(never, one, Completed(9, 1)), "") << "it begins a new run";
   Write("result.json", "{\"status\": \"compl");
   EXPECT_EQ(Look(one), "");
 }

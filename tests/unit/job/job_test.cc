@@ -279,7 +279,7 @@ TEST(LoadJob, ReplacesOneBatchSizeByTheOther) {
   EXPECT_EQ(job->per_replica_batch_size, 3);
 }
 
-// Of the resolved job, which model_dir/job.json is, the folder is kept wherever the file lies.
+// model_dir/job.json is the resolved job. It keeps its folder when the file is moved.
 TEST(LoadJob, KnowsItsFolder) {
   const std::string here = std::filesystem::path(testing::TempDir()).parent_path();
   const JobFile file(R"({"program": "linear", "digests": {"program": "5 bytes, 00"}})");
@@ -342,7 +342,7 @@ TEST(LoadJob, RefusesAFolder) {
               testing::StartsWith("cannot read "));
 }
 
-TEST(FirstDifference, NamesTheDottedKey) {
+TEST(FirstDifferenceOfJobs, NamesTheDottedKey) {
   const Json base = JobToJson(Parse(*ParseJson(kFull, "job")));
   EXPECT_EQ(FirstDifference(base, base), "");
   const std::pair<const char*, const char*> cases[] = {
@@ -363,7 +363,7 @@ TEST(FirstDifference, NamesTheDottedKey) {
   EXPECT_EQ(FirstDifference(base, other), "callbacks");
 }
 
-TEST(FirstDifference, LeavesHostLocalKeysOut) {
+TEST(FirstDifferenceOfJobs, LeavesHostLocalKeysOut) {
   const Json base = JobToJson(Parse(Json::object()));
   Json other = base;
   for (const char* key : {"/folder", "/devices", "/tls/certificate", "/tls/key", "/tls/authority",
@@ -375,7 +375,7 @@ TEST(FirstDifference, LeavesHostLocalKeysOut) {
   EXPECT_EQ(FirstDifference(base, other), "tls.enabled");
 }
 
-TEST(FirstDifference, ComparesTheFilesThatBothHave) {
+TEST(FirstDifferenceOfJobs, ComparesTheFilesThatBothHave) {
   const Json base = JobToJson(
       Parse({{"digests", {{"data.train.x", "4 bytes, 01"}, {"program", "9 bytes, 02"}}}}));
   Json other = base;

@@ -73,7 +73,7 @@ Json JobOf(const Json& program, const Json& digests) {
   return JobToJson(*job);
 }
 
-TEST(FirstDifference, ComparesContentsAndNotPaths) {
+TEST(FirstDifferenceOfJobs, ComparesContentsAndNotPaths) {
   const Json mine = JobOf("/a/x.so", {{"program", "1"}, {"data", "2"}});
   EXPECT_EQ(FirstDifference(mine, JobOf("/b/y.so", {{"program", "1"}, {"data", "2"}})), "");
   EXPECT_EQ(FirstDifference(mine, JobOf("/b/y.so", {{"program", "3"}, {"data", "2"}})),

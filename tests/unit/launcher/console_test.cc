@@ -17,7 +17,7 @@ namespace {
 using testing::HasSubstr;
 using Stream = Console::Stream;
 
-// What can be read now.
+// Returns the bytes that can be read now.
 std::string ReadAll(int fd) {
   std::string text;
   char bytes[65536];
@@ -87,7 +87,7 @@ TEST(Console, ScrollsLinesAboveTheBar) {
   EXPECT_EQ(ReadAll(terminal.screen.get()), "\r\x1b[K");
 }
 
-TEST(Console, LeavesColoursOutWhenToldTo) {
+TEST(Console, LeavesColoursOutOnRequest) {
   Terminal terminal(60);
   Console console({terminal.tty.get(), terminal.tty.get(), /*colour=*/false});
   console.Line(Stream::kOut, "[chief 0] ", 0, "one");

@@ -1,9 +1,10 @@
 // Stands in for muster-chief, muster-worker, ...: does what the script `<role>-<index>` in the
-// folder FAKE_SCRIPTS says, one command a line; then it exits with 0.
+// folder FAKE_SCRIPTS says, one command a line; then it exits with 0. A line that is no command
+// ends it with 97. A SIGNAL is a number.
 //   out TEXT | err TEXT      a line        raw TEXT      without a newline
 //   env NAME                 the variable  args          the arguments
 //   progress TEXT            a line on MUSTER_PROGRESS_FD
-//   on SIGNAL CODE           exits with CODE when the signal comes
+//   on SIGNAL CODE           writes "exits with CODE at signal SIGNAL" and exits when it comes
 //   ignore SIGNAL            wait          for signals, for ever
 //   pid                      writes "pid <number>"
 //   flood COUNT              that many long lines
@@ -24,9 +25,16 @@
 
 namespace {
 
-volatile sig_atomic_t exit_codes[65];
+constexpr int kBadScript = 97;
 
-void Exit(int signal) { _exit(exit_codes[signal]); }
+volatile sig_atomic_t exit_codes[65];
+std::string last_lines[65];
+
+void Exit(int signal) {
+  const std::string& line = last_lines[signal];
+  if (write(STDERR_FILENO, line.data(), line.size()) < 0) _exit(kBadScript);
+  _exit(exit_codes[signal]);
+}
 
 void Spawn() {
   const auto before = std::signal(SIGTERM, SIG_IGN);
@@ -38,45 +46,50 @@ void Spawn() {
   std::cout << "pid " << pid << std::endl;
 }
 
-void Do(const std::string& command, std::istringstream& rest, int argc, char** argv) {
+// Returns false if this is no command of a script.
+bool Do(const std::string& command, std::istringstream& rest, int argc, char** argv) {
   std::string text;
   int number = 0, code = 0;
   if (command == "out" || command == "err" || command == "raw" || command == "progress") {
     std::getline(rest >> std::ws, text);
-  }
-  if (command == "env") rest >> text;
-  if (command == "out") std::cout << text << std::endl;
-  if (command == "err") std::cerr << text << std::endl;
-  if (command == "raw") std::cout << text << std::flush;
-  if (command == "progress") {
-    text += '\n';
-    const int fd = std::atoi(std::getenv("MUSTER_PROGRESS_FD"));
-    if (write(fd, text.data(), text.size()) < 0) std::perror("progress");
-  }
-  if (command == "env") {
+    if (command == "out") std::cout << text << std::endl;
+    if (command == "err") std::cerr << text << std::endl;
+    if (command == "raw") std::cout << text << std::flush;
+    if (command == "progress") {
+      text += '\n';
+      const int fd = std::atoi(std::getenv("MUSTER_PROGRESS_FD"));
+      if (write(fd, text.data(), text.size()) < 0) std::perror("progress");
+    }
+  } else if (command == "env" && rest >> text) {
     const char* value = std::getenv(text.c_str());
     std::cout << text << "=" << (value != nullptr ? value : "(unset)") << std::endl;
-  }
-  if (command == "args") {
+  } else if (command == "args") {
     for (int i = 1; i < argc; ++i) std::cout << (i > 1 ? " " : "") << argv[i];
     std::cout << std::endl;
-  }
-  if (command == "on" && rest >> number >> code) {
+  } else if (command == "on" && rest >> number >> code) {
     exit_codes[number] = code;
+    last_lines[number] =
+        "exits with " + std::to_string(code) + " at signal " + std::to_string(number) + '\n';
     std::signal(number, Exit);
-  }
-  if (command == "ignore" && rest >> number) std::signal(number, SIG_IGN);
-  if (command == "wait") {
+  } else if (command == "ignore" && rest >> number) {
+    std::signal(number, SIG_IGN);
+  } else if (command == "wait") {
     while (true) pause();
-  }
-  if (command == "pid") std::cout << "pid " << getpid() << std::endl;
-  if (command == "flood" && rest >> number) {
+  } else if (command == "pid") {
+    std::cout << "pid " << getpid() << std::endl;
+  } else if (command == "flood" && rest >> number) {
     for (int i = 0; i < number; ++i) std::cout << i << ' ' << std::string(200, 'x') << '\n';
     std::cout << std::flush;
+  } else if (command == "spawn") {
+    Spawn();
+  } else if (command == "exit" && rest >> code) {
+    _exit(code);
+  } else if (command == "kill" && rest >> number) {
+    raise(number);
+  } else {
+    return false;
   }
-  if (command == "spawn") Spawn();
-  if (command == "exit" && rest >> code) _exit(code);
-  if (command == "kill" && rest >> number) raise(number);
+  return true;
 }
 
 }  // namespace
@@ -93,7 +106,9 @@ int main(int argc, char** argv) {
     std::istringstream rest(line);
     std::string command;
     rest >> command;
-    Do(command, rest, argc, argv);
+    if (Do(command, rest, argc, argv)) continue;
+    std::cerr << "fake_role: no command: " << line << std::endl;
+    _exit(kBadScript);
   }
   return 0;
 }

@@ -61,7 +61,7 @@ TEST_F(LaunchKeyTest, EachLaunchHasANewOne) {
   EXPECT_NE(first, AuthorityWith(""));
 }
 
-TEST_F(LaunchKeyTest, OfAFileTheTasksAreToldWhereItIs) {
+TEST_F(LaunchKeyTest, OfAFileTheTasksReceiveThePath) {
   EXPECT_NE(AuthorityWith(key_file_), "");
   EXPECT_THAT(environment_, ::testing::ElementsAre(std::pair("MUSTER_RUN_KEY_FILE", key_file_)));
 }
@@ -79,7 +79,7 @@ TEST_F(LaunchKeyTest, OfTheJobIsTheLaunchersToo) {
   EXPECT_TRUE(environment_.empty());
 }
 
-// What tasks on other hosts get.
+// Tests the key that tasks on other hosts get.
 TEST_F(LaunchKeyTest, HasATextUnlessTheTasksHaveAFileOfTheirOwn) {
   const auto text = [this](const std::string& key_file) -> std::string {
     const auto key = LaunchKey::Make(job_, key_file);

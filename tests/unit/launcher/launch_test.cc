@@ -94,12 +94,14 @@ class Launch : public testing::Test {
   bool Has(const std::string& line) const {
     return std::count(out_.begin(), out_.end(), line) + std::count(err_.begin(), err_.end(), line);
   }
-  // The number in the first line "<prefix> pid N".
-  pid_t PidOf(const std::string& prefix) {
+  // The number in the first line "<prefix> pid N", or in the second one for `nth` 2.
+  pid_t PidOf(const std::string& prefix, int nth = 1) {
     pid_t pid = 0;
     ReadUntil([&] {
+      int seen = 0;
       for (const std::string& line : out_) {
-        if (line.starts_with(prefix + " pid ")) pid = std::stoi(line.substr(prefix.size() + 5));
+        if (!line.starts_with(prefix + " pid ") || ++seen != nth) continue;
+        pid = std::stoi(line.substr(prefix.size() + 5));
       }
       return pid != 0;
     });
@@ -143,7 +145,7 @@ class Launch : public testing::Test {
   std::vector<std::string> out_, err_;
 };
 
-// Another process, by a descriptor that tells of its end whoever its parent is.
+// Another process. Its descriptor reports its end, although this process is not its parent.
 class Watched {
  public:
   explicit Watched(pid_t pid) : fd_(static_cast<int>(syscall(SYS_pidfd_open, pid, 0))) {}
@@ -312,7 +314,7 @@ TEST_F(Launch, KillsAtTheSecondSignal) {
   EXPECT_TRUE(worker.ended());
 }
 
-// As Slurm and container runtimes send it, while the tasks save.
+// Slurm and container runtimes send signals while the tasks save.
 TEST_F(Launch, LetsTheTasksSaveWhateverSignalComesAgain) {
   for (const char* task : {"chief-0", "worker-0"}) Script(task, "ignore 2\non 15 143\npid\nwait");
   Start({"--workers", "1"});
@@ -464,22 +466,35 @@ TEST_F(Launch, RefusesAJobBeforeAnythingStarts) {
 }
 
 TEST_F(Launch, StartsATaskThatDiesAgainAndGivesUpInTheEnd) {
-  Script("chief-0", "on TERM 143\nwait\n");
-  Script("worker-0", "out born\nkill 9\n");
+  Script("chief-0", "on 15 143\nout ready\nwait");
+  Script("worker-0", "pid\nwait");
   Start({"--workers", "1", "--restart", "on-failure", "--max-restarts", "1", "--verdict-timeout",
          "0.1"});
-  EXPECT_EQ(Finish(), 128 + SIGKILL);
-  EXPECT_EQ(std::count(out_.begin(), out_.end(), "[worker 0] born"), 2);
+  AwaitLine("[chief 0] ready");  // from here on it can be asked to stop
+  for (const int nth : {1, 2}) {
+    const pid_t worker = PidOf("[worker 0]", nth);
+    ASSERT_GT(worker, 0) << Text();
+    kill(worker, SIGKILL);
+  }
+  EXPECT_EQ(Finish(), 128 + SIGKILL) << "the worker's, not the code of the chief that was stopped";
+  EXPECT_THAT(err_, Contains("[chief 0] exits with 143 at signal 15"));
+  EXPECT_THAT(Text(), HasSubstr("exit code 137: worker 0 was killed by SIGKILL"));
+  EXPECT_THAT(out_, Contains(testing::StartsWith("[worker 0] pid ")).Times(2));
   EXPECT_THAT(Text(), HasSubstr("muster: starting worker 0 again (1 of at most 1 times)"));
   EXPECT_THAT(Text(), HasSubstr("worker 0 was killed by SIGKILL, and chief 0 reached no verdict"));
 }
 
 TEST_F(Launch, StartsAChiefThatDiesAgain) {
   Script("chief-0", "out born\nkill 9\n");
-  Script("worker-0", "on TERM 143\nwait\n");
+  Script("worker-0", "on 15 143\nwait\n");  // a chief that was killed asks nobody to stop
   Start({"--workers", "1", "--restart", "on-failure", "--max-restarts", "1", "--end-grace", "0.1"});
   EXPECT_EQ(Finish(), 128 + SIGKILL);
   EXPECT_EQ(std::count(out_.begin(), out_.end(), "[chief 0] born"), 2);
+  EXPECT_THAT(Text(), HasSubstr("muster: starting chief 0 again (1 of at most 1 times)"));
+  EXPECT_THAT(Text(), HasSubstr("exit code 137: chief 0 was killed by SIGKILL"));
+  EXPECT_THAT(err_, Contains("muster: killed the tasks that still ran 0.1 s after chief 0 ended: "
+                             "worker 0"));
+  EXPECT_THAT(err_, Contains("muster: others: worker 0 was killed by SIGKILL"));
 }
 
 }  // namespace

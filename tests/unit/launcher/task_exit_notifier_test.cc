@@ -15,9 +15,9 @@ using testing::ElementsAre;
 // A chief that answers each notice when the test lets it.
 class HeldChief {
  public:
-  void Tell(const TaskExitNotice& notice) {
+  void Take(const TaskExitNotice& notice) {
     absl::MutexLock lock(&mutex_);
-    told_.push_back(notice.task);
+    tasks_.push_back(notice.task);
     ++under_way_;
     changed_.SignalAll();
     while (answers_ == 0) {
@@ -31,16 +31,16 @@ class HeldChief {
     ++answers_;
     changed_.SignalAll();
   }
-  bool AwaitTold(size_t count) {
+  bool AwaitNotices(size_t count) {
     absl::MutexLock lock(&mutex_);
-    while (told_.size() < count) {
+    while (tasks_.size() < count) {
       if (changed_.WaitFor(&mutex_, kDeadline)) return false;
     }
     return true;
   }
-  std::vector<std::string> told() {
+  std::vector<std::string> tasks() {
     absl::MutexLock lock(&mutex_);
-    return told_;
+    return tasks_;
   }
   int under_way() {
     absl::MutexLock lock(&mutex_);
@@ -50,31 +50,31 @@ class HeldChief {
  private:
   absl::Mutex mutex_;
   CondVar changed_;
-  std::vector<std::string> told_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::string> tasks_ ABSL_GUARDED_BY(mutex_);
   int answers_ ABSL_GUARDED_BY(mutex_) = 0;
   int under_way_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 TEST(TaskExitNotifier, WhoAddsDoesNotWaitForTheChief) {
   HeldChief chief;
-  TaskExitNotifier notices([&](const TaskExitNotice& notice) { chief.Tell(notice); });
+  TaskExitNotifier notices([&](const TaskExitNotice& notice) { chief.Take(notice); });
   for (const char* task : {"worker:0", "worker:1", "worker:2"})
     notices.Add({.address = "localhost:1",
                  .task = task,
                  .why = "was killed"});  // would wait for the first answer
-  ASSERT_TRUE(chief.AwaitTold(1));
-  EXPECT_THAT(chief.told(), ElementsAre("worker:0"));
+  ASSERT_TRUE(chief.AwaitNotices(1));
+  EXPECT_THAT(chief.tasks(), ElementsAre("worker:0"));
   for (int i = 0; i < 3; ++i) chief.Answer();
-  ASSERT_TRUE(chief.AwaitTold(3));
-  EXPECT_THAT(chief.told(), ElementsAre("worker:0", "worker:1", "worker:2"));
+  ASSERT_TRUE(chief.AwaitNotices(3));
+  EXPECT_THAT(chief.tasks(), ElementsAre("worker:0", "worker:1", "worker:2"));
 }
 
 TEST(TaskExitNotifier, TheEndWaitsForTheNoticeUnderWay) {
   HeldChief chief;
   std::optional<TaskExitNotifier> notices(
-      [&](const TaskExitNotice& notice) { chief.Tell(notice); });
+      [&](const TaskExitNotice& notice) { chief.Take(notice); });
   notices->Add({.address = "localhost:1", .task = "worker:0", .why = "was killed"});
-  ASSERT_TRUE(chief.AwaitTold(1));
+  ASSERT_TRUE(chief.AwaitNotices(1));
   std::thread answer([&] { chief.Answer(); });
   notices.reset();
   EXPECT_EQ(chief.under_way(), 0);

@@ -134,7 +134,7 @@ TEST_F(Verdict, StopsAClusterWhoseChiefReachesNone) {
   state_.terminated_at = start_ + seconds(40);
   EXPECT_EQ(At(41).until, start_ + seconds(50));
   EXPECT_EQ(At(50).action, LaunchAction::kKill);
-  // What it says when it is told to stop is not the cause.
+  // The code of a task after it was asked to stop is not the cause.
   End(kChief, {143}, 42);
   EXPECT_EQ(VerdictOf(state_).code, 139);
 }
@@ -205,7 +205,7 @@ TEST_F(Verdict, RestartsTheChiefBeforeItTakesItsEndForTheVerdict) {
   End(kChief, kKilled, 1);
   EXPECT_EQ(At(1).action, LaunchAction::kRestart);
   EXPECT_EQ(At(1).task, kChief);
-  // Its verdict is final: those whom it takes along are not started again.
+  // Its verdict is final: tasks that end with it are not started again.
   End(kChief, {1}, 1);
   End(kWorker0, {138}, 2);
   state_.asked_to_end = true;
@@ -258,7 +258,7 @@ TEST_F(Verdict, KillsWhatTheJobHasLostBeforeItStartsItAgain) {
   EXPECT_EQ(At(2).task, kWorker1);
 }
 
-TEST_F(Verdict, SparesWhomTheJobFoundAgain) {
+TEST_F(Verdict, SparesAProcessThatTheJobFoundAgain) {
   options_.restart = RestartPolicy::kOnFailure;
   state_.tasks[kChief].pid = 70;
   Note(start_, {false, {"chief:0", 70, "no answer", seconds(2)}}, &state_);
@@ -301,8 +301,8 @@ TEST_F(Verdict, AnElasticJobGoesOnWithoutAWorker) {
 
 TEST_F(Verdict, AParameterServerJobGoesOnWithoutAWorkerOrAPs) {
   options_.independent = true;
-  state_.tasks.push_back({{"ps", 0, "127.0.0.1:9"}});
-  state_.tasks.push_back({{"ps", 1, "127.0.0.1:10"}});
+  state_.tasks.push_back({{TaskType::kPs, 0, "127.0.0.1:9"}});
+  state_.tasks.push_back({{TaskType::kPs, 1, "127.0.0.1:10"}});
   const size_t ps = state_.tasks.size() - 1;
   End(kWorker1, kKilled, 1);
   End(ps, {static_cast<int>(ExitCode::kRetryable)}, 2);

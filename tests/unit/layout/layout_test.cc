@@ -184,7 +184,7 @@ TEST(LayoutRule, KnowsAnInclude) {
 // Libraries whose documentation asks for quotes: "absl/status/status.h".
 bool IsThirdParty(const std::string& include) { return include.rfind("absl/", 0) == 0; }
 
-TEST(Layout, IncludesFollowTheArrows) {
+TEST(SourceLayout, IncludesFollowTheArrows) {
   std::vector<std::string> violations;
   int checked = 0;
   for (const SourceFile& file : ReadTree()) {
@@ -202,7 +202,7 @@ TEST(Layout, IncludesFollowTheArrows) {
   EXPECT_GT(checked, 50);  // The tree was really read.
 }
 
-TEST(Layout, QuotedIncludesExist) {
+TEST(SourceLayout, QuotedIncludesExist) {
   std::vector<std::string> missing;
   for (const SourceFile& file : ReadTree()) {
     if (!IsCpp(file.path)) continue;
@@ -221,7 +221,7 @@ TEST(Layout, QuotedIncludesExist) {
 }
 
 // A larger folder is divided by mechanism (docs/architecture.md). Those of include/ are published.
-TEST(Layout, AFolderHasAtMostTwentyFiveFiles) {
+TEST(SourceLayout, AFolderHasAtMostTwentyFiveFiles) {
   const std::set<std::string> kinds = {".h", ".cc", ".cu", ".py", ".md", ".txt", ".json", ".proto"};
   std::map<std::string, int> files;
   for (const SourceFile& file : ReadTree()) {
@@ -294,7 +294,7 @@ TEST(LayoutRule, KnowsAForeignNamespace) {
   EXPECT_EQ(foreign("namespace muster {\nclass A;\nclass B {\n};\n}\n"), "muster");
 }
 
-TEST(Layout, NamespacesFollowTheRooms) {
+TEST(SourceLayout, NamespacesFollowTheRooms) {
   std::vector<std::string> found;
   int checked = 0;
   for (const SourceFile& file : ReadTree()) {
@@ -319,11 +319,11 @@ std::string MachinePath(std::string_view line) {
     const std::string prefix = fmt::format("/{}/", folder);
     for (size_t at = line.find(prefix); at != line.npos; at = line.find(prefix, at + 1)) {
       const std::string_view before = line.substr(0, at), after = line.substr(at + prefix.size());
-      // "common/work/x" and "${HOME}/work/x" go on from something else.
-      const bool goes_on = !before.empty() && (kName.find(before.back()) != kName.npos ||
-                                               before.back() == '}' || before.back() == '/');
+      // In "common/work/x" and "${HOME}/work/x" something else comes before the folder.
+      const bool continues = !before.empty() && (kName.find(before.back()) != kName.npos ||
+                                                 before.back() == '}' || before.back() == '/');
       const std::string_view name = after.substr(0, after.find_first_not_of(kName));
-      if (!goes_on && !name.empty()) return prefix + std::string(name);
+      if (!continues && !name.empty()) return prefix + std::string(name);
     }
   }
   return "";
@@ -338,7 +338,7 @@ TEST(LayoutRule, KnowsMachinePaths) {
   EXPECT_EQ(MachinePath("${HOME}/.cache, https://example.org/home/page"), "");
 }
 
-TEST(Layout, NoSourceFileNamesAMachinesPath) {
+TEST(SourceLayout, NoSourceFileNamesAMachinesPath) {
   std::vector<std::string> found;
   for (const SourceFile& file : ReadTree()) {
     std::istringstream lines(file.text);

@@ -29,7 +29,7 @@ class Tally {
   std::vector<std::vector<int>> counts_;
 };
 
-TEST(LeaseTable, EachExampleOnceWhoeverIsFaster) {
+TEST(LeaseTable, EachExampleOnceAtEverySpeedOfWorkers) {
   LeaseTable table({.examples = 103, .batch = 10, .epochs = 3});
   Tally tally(3, 103);
   std::mt19937 random(1);
@@ -48,7 +48,7 @@ TEST(LeaseTable, EachExampleOnceWhoeverIsFaster) {
   EXPECT_TRUE(tally.AllOnce());
   EXPECT_EQ(table.completed(), 33);
   EXPECT_EQ(table.examples(), 309);
-  EXPECT_EQ(table.repeated(), 0);
+  EXPECT_EQ(table.ToRecord().repeated, 0);
   EXPECT_EQ(table.Next(0).state, State::kDone);
   EXPECT_EQ(table.completed_epoch(), 2);
 }
@@ -66,14 +66,14 @@ TEST(LeaseTable, ALostWorkersBatchIsLeasedAgain) {
   EXPECT_EQ(table.Next(0).lease.id, second.id);
   const Lease third = table.Next(1).lease;
   EXPECT_FALSE(third.again);
-  EXPECT_EQ(table.Next(3).state, State::kWait) << "whoever holds the last ones may be lost";
+  EXPECT_EQ(table.Next(3).state, State::kWait) << "the worker that holds the last ones may be lost";
   EXPECT_TRUE(table.Complete(2, first.id));
   EXPECT_FALSE(table.Complete(2, first.id));
   EXPECT_TRUE(table.Complete(0, second.id));
   EXPECT_FALSE(table.done());
   EXPECT_TRUE(table.Complete(1, third.id));
   EXPECT_TRUE(table.done());
-  EXPECT_EQ(table.repeated(), 2);
+  EXPECT_EQ(table.ToRecord().repeated, 2);
   EXPECT_EQ(table.completed(), 3);
 }
 
@@ -118,7 +118,7 @@ TEST(LeaseTable, ARecordHoldsAllThatIsNotCompleted) {
     std::map<int, Lease> held;
     for (int i = 0; !table.done(); ++i) {
       if (i == cut) {
-        // All processes die: whoever held something holds nothing now.
+        // All processes die, and their leases are free.
         table = LeaseTable::FromRecord(options, table.ToRecord());
         held.clear();
       }
@@ -230,7 +230,8 @@ TEST(LeaseTable, CountsWhatItWouldGiveOutUntilAllWait) {
           table.set_gate({.steps = table.completed() + static_cast<int64_t>(random() % 9)});
           break;
         case 3:
-          table.set_gate({.last_epoch = table.epoch() - static_cast<int64_t>(random() % 2)});
+          table.set_gate(
+              {.last_epoch = table.ToRecord().epoch - static_cast<int64_t>(random() % 2)});
           break;
         case 4:
           table.set_gate({});
@@ -274,7 +275,7 @@ TEST(LeaseTable, AnIdTellsThePlace) {
   EXPECT_EQ(table.held().at(6).second.begin, 20);
   EXPECT_EQ(table.held().at(6).second.end, 25);
   EXPECT_EQ(table.completed(), 3);
-  EXPECT_EQ(table.Next(2).lease.id, 4) << "nobody has told of it";
+  EXPECT_EQ(table.Next(2).lease.id, 4) << "no worker has reported it";
 
   // And from a checkpoint of another batch size: back to the grid.
   LeaseTable on = LeaseTable::FromRecord(options, LeaseTable::RecordAt(options, 2, 8, 7, 58));
@@ -297,7 +298,7 @@ TEST(LeaseTable, AnIdThatTheRunDoesNotHaveChangesNothing) {
   EXPECT_TRUE(table.Reach(12)) << "the last one";
   EXPECT_EQ(table.returned().size(), 11u);
 
-  // A run of 5 steps that goes on after 2 has 3 leases, of which one is complete and one is held.
+  // A run of 5 steps that continues after 2 has 3 leases, of which one is complete and one is held.
   LeaseTable::Options few = options;
   few.epochs = INT32_MAX;
   few.max_steps = 5;

@@ -17,8 +17,8 @@ constexpr int kWorkers = 3;
 constexpr int64_t kBatch = 10, kBatches = 60;
 constexpr int kMaxWanted = 4;  // at once; then a worker holds one more at the most
 
-// Workers that push what they are given, chiefs that know what they are told, and servers that keep
-// the record and see which leases are pushed.
+// Models workers that push their leases, chiefs that know the reports of workers, and servers that
+// keep the record and see which leases are pushed.
 class Training {
  public:
   Training(int seed, bool workers_too) : random_(seed), workers_too_(workers_too) {
@@ -53,7 +53,7 @@ class Training {
   struct Worker {
     uint64_t incarnation = 0;
     std::vector<int64_t> held;
-    std::vector<proto::BatchDone> done, untold;  // of its life
+    std::vector<proto::BatchDone> done, unreported;  // of its life
   };
   int Draw(int of) { return static_cast<int>(random_() % of); }
 
@@ -65,7 +65,7 @@ class Training {
   void Start(int w) {
     workers_[w] = Worker();
     workers_[w].incarnation = ++incarnations_;
-    table_->SetWorker(w, workers_[w].incarnation, /*told=*/false);
+    table_->SetWorker(w, workers_[w].incarnation, /*returning=*/false);
   }
   void Lose(int w) {
     torn_by_losses_ += !workers_[w].held.empty();
@@ -80,9 +80,9 @@ class Training {
     for (const int w : lost) torn_by_losses_ += !workers_[w].held.empty();
     table_ = *WorkTable::FromRecord(options_, record_);
     for (const auto& [w, incarnation] : recorded_workers_)
-      table_->SetWorker(w, incarnation, /*told=*/true);
+      table_->SetWorker(w, incarnation, /*returning=*/true);
     for (int w = 0; w < kWorkers; ++w)
-      if (!lost.contains(w)) table_->SetWorker(w, workers_[w].incarnation, /*told=*/true);
+      if (!lost.contains(w)) table_->SetWorker(w, workers_[w].incarnation, /*returning=*/true);
     table_->Reach(newest_lease_);
     table_->FinishRecovery();
     revision_ = 0;
@@ -90,7 +90,7 @@ class Training {
       if (lost.contains(w))
         Start(w);
       else
-        Tell(w, workers_[w].done, /*want=*/0);
+        Report(w, workers_[w].done, /*want=*/0);
     }
   }
   void Push(Worker& worker) {
@@ -101,10 +101,10 @@ class Training {
     newest_lease_ = std::max(newest_lease_, done.lease());
     worker.held.erase(worker.held.begin());
     worker.done.push_back(done);
-    worker.untold.push_back(done);
+    worker.unreported.push_back(done);
     ++pushed_;
   }
-  proto::NextReply Tell(int w, const std::vector<proto::BatchDone>& done, int want) {
+  proto::NextReply Report(int w, const std::vector<proto::BatchDone>& done, int want) {
     Worker& worker = workers_[w];
     proto::NextRequest request;
     request.mutable_worker()->set_worker(w);
@@ -112,8 +112,8 @@ class Training {
     for (const int64_t lease : worker.held) request.add_held(lease);
     request.set_want(want);
     EXPECT_TRUE(table_->Take(request).ok());
-    worker.untold.clear();
-    // As LeaseCalls does.
+    worker.unreported.clear();
+    // Like LeaseCalls.
     if (revision_ < table_->revision()) Record();
     proto::NextReply reply;
     table_->Answer(request, "", &reply);
@@ -121,7 +121,7 @@ class Training {
   }
   void Ask(int w) {
     Worker& worker = workers_[w];
-    const proto::NextReply reply = Tell(w, worker.untold, Draw(kMaxWanted + 1));
+    const proto::NextReply reply = Report(w, worker.unreported, Draw(kMaxWanted + 1));
     if (reply.has_lost()) worker.held.clear();
     if (!reply.has_lease()) return;
     worker.held.push_back(reply.lease().id());
@@ -149,15 +149,15 @@ TEST(LostChief, NoPushThatIsMadeAgainAndNoLossOfAWorkerIsLeftOut) {
     run.Go();
     ASSERT_LE(run.pushed() - kBatches, run.repeated());
     ASSERT_LE(run.torn_by_losses(), run.torn());
-    // Those that came back, and may have been given again before a chief was lost, count as if they
-    // had been: all leases of a worker at a time.
+    // Returned leases that may have been leased again before a chief was lost count as repeated:
+    // all leases of a worker at a time.
     ASSERT_LE(run.repeated(),
               run.given() - kBatches + (kMaxWanted + 1) * kWorkers * run.chiefs_lost());
     pushed_again += run.pushed() - kBatches;
     counted += run.repeated();
   }
   EXPECT_GT(pushed_again, 400);
-  // What a worker held and had not begun is leased again, too.
+  // Leases that a worker held and had not begun are leased again, too.
   EXPECT_LT(counted, 8 * pushed_again);
 }
 

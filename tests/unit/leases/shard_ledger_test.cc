@@ -48,7 +48,7 @@ TEST(ShardLedger, KnowsWhatWasKeptHoweverManyCutsThereAreBehindIt) {
   }
 }
 
-// Of the newest cut it is not known yet whether its files are there.
+// It is not known yet whether the files of the newest cut exist.
 TEST(ShardLedger, ARestartedChiefMayGoBackToTheNewestCut) {
   ShardLedger ledger(1, 0);
   ledger.Accept(Views{1});
@@ -60,7 +60,7 @@ TEST(ShardLedger, ARestartedChiefMayGoBackToTheNewestCut) {
   EXPECT_EQ(restarted.Restore(0, 2, /*view=*/2, 3), 1);
 }
 
-TEST(ShardLedger, WhatIsToldLateIsLostWhereItWasAcknowledgedBefore) {
+TEST(ShardLedger, ALateReportIsLostIfItWasAcknowledgedBefore) {
   ShardLedger ledger(2, 0);
   EXPECT_EQ(ledger.Restore(0, 0, /*view=*/7, 0), 0);
   EXPECT_TRUE(ledger.Accept(Views{7, 7}));

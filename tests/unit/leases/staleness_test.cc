@@ -25,7 +25,7 @@ TEST(WorkTable, ABatchPullsWhatTheBoundSaysItReads) {
   EXPECT_TRUE(third.lease().training().wait()) << "batch 3 reads batch 1 of worker 1";
   crew.Finish(1, slow);
   const Reply next = crew.Next(1);
-  EXPECT_FALSE(next.lease().training().wait()) << "whoever is behind has all that it may ask for";
+  EXPECT_FALSE(next.lease().training().wait()) << "the slowest worker has all that it may request";
   // While batch 2 is worked on: what is pulled with its push may be new enough.
   EXPECT_EQ(crew.Start(0, third).start().lease(), third.lease().id());
   EXPECT_EQ(crew.Start(0, third).start().lease(), third.lease().id()) << "the answer was lost";
@@ -56,7 +56,7 @@ TEST(WorkTable, ClocksHoldTheFastestUp) {
   EXPECT_EQ(crew.Start(0, ahead, /*want=*/1).answer_case(), Reply::kStart);
 }
 
-// One that holds a lease and waits, and one that is waited for and finds none: each would wait for
+// One worker holds a lease and waits for a second worker, which finds no lease. Each would wait for
 // the other.
 TEST(WorkTable, ALeaseThatWaitsIsTheSlowestOnesWhereNoOtherIsLeft) {
   WorkTable::Options options = Asynchronous(40, 10);
@@ -74,8 +74,8 @@ TEST(WorkTable, ALeaseThatWaitsIsTheSlowestOnesWhereNoOtherIsLeft) {
   const Reply moved = crew.Next(1);
   ASSERT_EQ(moved.lease().id(), last.lease().id());
   EXPECT_FALSE(moved.lease().training().wait());
-  EXPECT_NE(table.changes(), before) << "whoever had it hears that";
-  EXPECT_FALSE(table.Abandoned(0)) << "a push of it goes on";
+  EXPECT_NE(table.changes(), before) << "the worker that had it learns this";
+  EXPECT_FALSE(table.Abandoned(0)) << "a push of it continues";
   const Reply lost = crew.Start(0, last);
   ASSERT_TRUE(lost.has_lost());
   EXPECT_EQ(lost.lost().leases(0), last.lease().id());
@@ -98,7 +98,7 @@ TEST(WorkTable, ARestartedChiefHearsWhichLeasesWait) {
   auto restarted = WorkTable::FromRecord(options, record);
   ASSERT_TRUE(restarted.ok()) << restarted.status();
   WorkTable& table = **restarted;
-  for (int w = 0; w < 2; ++w) table.SetWorker(w, 100 + w, /*told=*/true);
+  for (int w = 0; w < 2; ++w) table.SetWorker(w, 100 + w, /*returning=*/true);
   proto::NextRequest first, second;
   first.mutable_worker()->set_worker(0);
   for (int64_t id = 2; id <= 4; ++id) {
@@ -115,7 +115,7 @@ TEST(WorkTable, ARestartedChiefHearsWhichLeasesWait) {
   const uint64_t changes = table.changes();
   EXPECT_FALSE(table.Answer(first, "", &reply));
   EXPECT_EQ(reply.wait().reason(), "worker 1 is too far behind (max_staleness 1)");
-  EXPECT_NE(table.changes(), changes) << "whoever finds no lease may have this one";
+  EXPECT_NE(table.changes(), changes) << "a worker that finds no lease may have this one";
   *second.add_done() = Crew::Done(slow);
   second.clear_held();
   second.set_want(true);
@@ -164,7 +164,7 @@ class BoundedCrew {
   // Another chief, with the record of now.
   void Restart() {
     table_ = *WorkTable::FromRecord(options_, Json::parse(table_->ToRecord().dump()));
-    for (auto& [w, worker] : workers_) table_->SetWorker(w, worker.incarnation, /*told=*/true);
+    for (auto& [w, worker] : workers_) table_->SetWorker(w, worker.incarnation, /*returning=*/true);
     table_->FinishRecovery();
     for (auto& [w, worker] : workers_) worker.pushed = 0;
     for (auto& [w, worker] : workers_) Ask(w, nullptr, /*tell=*/true);
@@ -185,7 +185,7 @@ class BoundedCrew {
     int64_t slowest = workers_.empty() ? 0 : workers_.begin()->second.pushed;
     for (const auto& [other, worker] : workers_) slowest = std::min(slowest, worker.pushed);
     workers_[w] = {.incarnation = ++incarnations_, .pushed = slowest};
-    table_->SetWorker(w, incarnations_, /*told=*/false);
+    table_->SetWorker(w, incarnations_, /*returning=*/false);
   }
   void Ask(int w, const Reply* done, bool tell = false) {
     Worker& worker = workers_[w];
@@ -232,7 +232,7 @@ TEST(WorkTable, NobodyRunsPastTheBoundOrWaitsForEver) {
     int events = 0, restarts = 0;
     crew.table().set_gate({.steps = 5});
     for (; !crew.table().all_done() && events < 20000 && crew.Act(); ++events) {
-      // As a checkpoint has it.
+      // Sets the gate as a checkpoint does.
       if (crew.table().between_steps() && crew.random()() % 4 == 0)
         crew.table().set_gate({.steps = crew.table().steps() + 1 + crew.random()() % 9});
       if (losses && crew.random()() % 100 == 0)
@@ -245,7 +245,7 @@ TEST(WorkTable, NobodyRunsPastTheBoundOrWaitsForEver) {
       }
     }
     ASSERT_TRUE(crew.table().all_done())
-        << seed << ": nobody goes on after " << crew.table().steps() << " steps";
+        << seed << ": no worker continues after " << crew.table().steps() << " steps";
     ASSERT_FALSE(HasFailure()) << seed;
     EXPECT_EQ(crew.pushed().size(), static_cast<size_t>(crew.table().steps()));
     for (const auto& [place, count] : crew.pushed()) EXPECT_EQ(count, 1) << seed;

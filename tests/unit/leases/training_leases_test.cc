@@ -154,7 +154,7 @@ TEST(TrainingLeases, AnswersHaveFewerLeasesBeforeTheWorkersWaitForEachOther) {
         EXPECT_EQ(lease.training().epoch(), 0);
         table->Take(0, Done(lease.id()));
       }
-      if (table->leases().epoch() > 0) return sizes;
+      if (table->leases().ToRecord().epoch > 0) return sizes;
     }
   };
   TrainingLeases epoch(Asynchronous(200, 10), {});
@@ -195,7 +195,7 @@ TEST(TrainingLeases, AnAnswerThatWasLostIsGivenAgainWithAPull) {
     EXPECT_EQ(all[i].steps(), i);
     EXPECT_EQ(all[i].pull(), i == 0) << "one pull is enough";
   }
-  EXPECT_EQ(table.leases().repeated(), 0) << "the worker never lost it";
+  EXPECT_EQ(table.leases().ToRecord().repeated, 0) << "the worker never lost it";
 }
 
 TEST(TrainingLeases, WhoMustPullDoesSoOnce) {
@@ -282,7 +282,7 @@ TEST(TrainingLeases, ALeaseCountsOnceAndOnlyForItsHolder) {
   EXPECT_TRUE(table.none_open());
 }
 
-// Those that wait are tried again for a change alone.
+// Waiting calls are tried again only after a change.
 TEST(TrainingLeases, ACompletedLeaseIsAChangeIfSomebodyMayHaveWaitedForIt) {
   TrainingLeases table(TenBatches(), {});
   for (const int worker : {0, 1}) {
@@ -333,7 +333,7 @@ TEST(TrainingLeases, ALostWorkersLeasesAreAnothers) {
   for (const int worker : {0, 1}) table.Join(worker);
   Offered(&table, Request(0, {}, 2));
   EXPECT_TRUE(table.Lose(0, /*unreported=*/false));
-  EXPECT_EQ(table.torn_pushes(), 1) << "one push at a time, whatever it held";
+  EXPECT_EQ(table.torn_pushes(), 1) << "one push at a time, for any number of leases";
   EXPECT_TRUE(table.has_returned());
   EXPECT_FALSE(table.none_open());
   EXPECT_TRUE(table.held_by(0).empty());
@@ -490,7 +490,7 @@ TEST(TrainingLeases, AReportedLeaseIsTheReportersUnlessItIsKnown) {
   EXPECT_TRUE(table.Holds(0, 2)) << "it has a worker";
   EXPECT_TRUE(table.Adopt(1, 1));
   EXPECT_FALSE(table.Holds(1, 1)) << "it is complete";
-  EXPECT_EQ(table.leases().repeated(), 0) << "each worker still holds its own";
+  EXPECT_EQ(table.leases().ToRecord().repeated, 0) << "each worker still holds its own";
   EXPECT_EQ(OneOffered(&table, Request(0, {2})).id(), 5);
 }
 
@@ -515,10 +515,10 @@ TEST(TrainingLeases, WhatServersHaveSeenWasGivenOut) {
   table.Reach(1);
   EXPECT_EQ(table.leases().returned().size(), 2u);
   EXPECT_EQ(OneOffered(&table, Request(0)).id(), 1);
-  EXPECT_EQ(table.leases().repeated(), 1);
+  EXPECT_EQ(table.leases().ToRecord().repeated, 1);
 }
 
-// Of a run with a bit of everything in it.
+// The record of a run with every kind of state.
 class TrainingRecord : public ::testing::Test {
  protected:
   TrainingRecord() {
@@ -557,7 +557,7 @@ TEST_F(TrainingRecord, HasAllThatARestartedChiefNeeds) {
   EXPECT_EQ(next_->torn_pushes(), 1);
   EXPECT_EQ(next_->ledger().lost(), 1);
   EXPECT_EQ(next_->steps().staleness().at(0).max, 2);
-  EXPECT_FALSE(next_->has_completed()) << "its chief has told of them";
+  EXPECT_FALSE(next_->has_completed()) << "its chief has reported them";
   EXPECT_EQ(Ids({next_->leases().returned().begin(), next_->leases().returned().end()}),
             (std::vector<int64_t>{2, 3, 4}))
       << "until their workers report";
@@ -566,12 +566,12 @@ TEST_F(TrainingRecord, HasAllThatARestartedChiefNeeds) {
 // They are given to others soon, perhaps before the next record.
 TEST_F(TrainingRecord, CountsWhatCameBackAsRepeatedUnlessItsWorkerMayReportIt) {
   ASSERT_TRUE(Read(table_->ToRecord(/*recovering=*/false)).ok());
-  EXPECT_EQ(next_->leases().repeated(), 2);
+  EXPECT_EQ(next_->leases().ToRecord().repeated, 2);
   EXPECT_EQ(next_->leases().repeated_examples(), 20);
   ASSERT_TRUE(Read(table_->ToRecord(/*recovering=*/true)).ok());
-  EXPECT_EQ(next_->leases().repeated(), 0);
+  EXPECT_EQ(next_->leases().ToRecord().repeated, 0);
   EXPECT_EQ(next_->leases().repeated_examples(), 0);
-  EXPECT_EQ(table_->leases().repeated(), 0) << "which changes nothing in the table";
+  EXPECT_EQ(table_->leases().ToRecord().repeated, 0) << "which changes nothing in the table";
 }
 
 TEST_F(TrainingRecord, OfAnotherJobIsRefused) {

@@ -148,7 +148,7 @@ TEST(WorkTable, ALossOfAPassWithWeightsIsDividedByThemWhereAPartHasNone) {
   EXPECT_EQ(table.pass()->loss_divisor, 2 * static_cast<double>(table.pass()->total - 1));
 }
 
-TEST(WorkTable, WhatIsToldTwiceCountsOnce) {
+TEST(WorkTable, AReportThatComesTwiceCountsOnce) {
   WorkTable table(Asynchronous(40, 10), {});
   Crew crew(&table, 1);
   const Reply first = crew.Next(0);
@@ -220,7 +220,7 @@ TEST(WorkTable, UnderABoundLeasesAreGivenOneByOne) {
   EXPECT_EQ(crew.Next(0, 3).more_size(), 0);
 }
 
-TEST(WorkTable, ALostWorkersLeasesAreAnothersAndItIsTold) {
+TEST(WorkTable, ALostWorkersLeasesAreAnothersAndItIsNotified) {
   WorkTable table(Asynchronous(40, 10), {});
   Crew crew(&table, 2);
   const Reply first = crew.Next(0);
@@ -237,9 +237,8 @@ TEST(WorkTable, ALostWorkersLeasesAreAnothersAndItIsTold) {
   EXPECT_EQ(crew.Next(0).answer_case(), Reply::kLease);
 }
 
-// Which leases' pictures are wanted is a matter of their place: who has them, and how often they
-// were given, changes nothing.
-// What a lost worker has pushed of its lease is not known.
+// The place of a lease decides whether its pictures are wanted, not its worker or the number of
+// times that it was leased. It is not known how much of its lease a lost worker has pushed.
 TEST(WorkTable, ALossWithALeaseIsATornPushThatSurvivesARestart) {
   const WorkTable::Options options = Asynchronous(100, 10);
   WorkTable table(options, {});
@@ -262,8 +261,8 @@ TEST(WorkTable, ALossWithALeaseIsATornPushThatSurvivesARestart) {
   EXPECT_EQ((*restarted)->torn_pushes(), 2);
 }
 
-// Those that wait are tried again for a change alone, so that an event's work does not grow with
-// their number.
+// Waiting calls are tried again only after a change, so that the work of an event does not grow
+// with their number.
 TEST(WorkTable, NoChangeMeansThatAWaitingCallIsAnsweredAsBefore) {
   WorkTable::Options options = Asynchronous(2000, 10, 2);
   options.max_staleness = 1;
@@ -405,8 +404,8 @@ TEST(WorkTable, APartIsItsWorkersUntilThePassEnds) {
             (std::vector<int64_t>{first.lease().id(), second.lease().id()}));
 }
 
-// Whatever was done when a chief was lost, and however old its record is, nothing is done twice
-// that workers still know of.
+// After a chief was lost at any point, with a record of any age, no work is done twice that workers
+// still know of.
 TEST(WorkTable, ARestartedChiefHearsWhatItsRecordDoesNotKnow) {
   for (int seed = 0; seed < 30; ++seed) {
     std::mt19937 random(seed);
@@ -558,7 +557,7 @@ TEST(ChiefRecord, WhatCallbacksDecidedBetweenTwoStepsCounts) {
   }
 }
 
-// Whoever told nothing of what it holds for so long that others got it begins again.
+// A worker that did not report its leases for so long that others got them begins again.
 TEST(WorkTable, WhoIsHeardNoLongerForgetsWhatItHas) {
   const WorkTable::Options options = Asynchronous(100, 10);
   WorkTable first(options, {});

@@ -1,5 +1,5 @@
-// What is quoted and what is a block. tests/k8s/manifest_command_test.py reads whole manifests
-// back.
+// Tests which values are quoted and which are blocks. tests/k8s/manifest_command_test.py reads
+// whole manifests back.
 #include "deploy/manifest/yaml.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,5 @@
-// What the loop's calls and the coordinator's messages do to a member's state, event by event.
+// Tests how the loop's calls and the coordinator's messages change a member's state, event by
+// event.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -171,7 +172,7 @@ TEST(MemberLoop, AFailedCollectiveOfAGenerationThatIsOverIsNoNews) {
   EXPECT_FALSE(m.state.report.collective_error);
 }
 
-// The coordinator did not know better within timeouts.explain, and the loop goes on.
+// The coordinator had no better reason within timeouts.explain, and the loop continues.
 TEST(MemberLoop, ALoopThatAsksAgainBeforeTheAbort) {
   Machine m;
   m.GoTo(Stage::kExplaining);
@@ -284,7 +285,7 @@ TEST(MemberLoop, TheEndOfAGenerationsFirstStepIsSaidAtOnce) {
   EXPECT_FALSE(said_at_once(Phase::kForward, 1));
   EXPECT_TRUE(said_at_once(Phase::kData, 2));
   EXPECT_FALSE(said_at_once(Phase::kForward, 2));
-  EXPECT_FALSE(said_at_once(Phase::kData, 3)) << "heartbeats tell of the others";
+  EXPECT_FALSE(said_at_once(Phase::kData, 3)) << "heartbeats report the others";
 
   // The next generation begins at step 8, wherever this process was.
   m.Feed(GenerationAborted{.generation = 1, .reason = "a loss"});
@@ -293,7 +294,7 @@ TEST(MemberLoop, TheEndOfAGenerationsFirstStepIsSaidAtOnce) {
       .roster = std::make_shared<Roster>(Roster{.generation = 2, .newest_step = 7})});
   m.Feed(LinksEstablished{.generation = 2});
   m.Feed(GenerationStarted{.generation = 2});
-  EXPECT_TRUE(said_at_once(Phase::kReduce, 3)) << "training goes on: the state is fetched";
+  EXPECT_TRUE(said_at_once(Phase::kReduce, 3)) << "training continues: the state is fetched";
   EXPECT_FALSE(said_at_once(Phase::kData, 8)) << "the first step has begun";
   EXPECT_TRUE(said_at_once(Phase::kSave, 9));
   EXPECT_FALSE(said_at_once(Phase::kData, 9));

@@ -14,7 +14,8 @@ inline MemberRules TestRules() {
   MemberRules rules{.task = "worker:1",
                     .host = "node-b",
                     .chief_task = "chief:0",
-                    .chief_address = "node-a:2222"};
+                    .chief_address = "node-a:2222",
+                    .timeouts = {{.phase = {}}}};
   rules.timeouts.join = std::chrono::seconds(100);
   rules.timeouts.rejoin = std::chrono::seconds(50);
   rules.timeouts.phase[static_cast<int>(Phase::kData)] = std::chrono::seconds(300);

@@ -176,7 +176,7 @@ std::string SessionTable() {
   return table;
 }
 
-// What the page has between "<!-- table: NAME -->" and "<!-- end -->".
+// Returns the text of the page between "<!-- table: NAME -->" and "<!-- end -->".
 std::string OnThePage(const std::string& name) {
   std::ifstream file(testing_support::SourceDir() + "/docs/control_plane.md");
   const std::string page{std::istreambuf_iterator<char>(file), {}};

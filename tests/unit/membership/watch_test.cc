@@ -1,4 +1,4 @@
-// What time, and the end of a session, do to a member's state.
+// Tests how time, and the end of a session, change a member's state.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -248,7 +248,7 @@ TEST(MemberWatch, WhatComesOverASessionThatWasGivenUp) {
   EXPECT_THAT(m.Feed(Welcomed{}), IsEmpty());
   EXPECT_EQ(m.state.session.stage, SessionStage::kClosing);
   m.Feed(JobEnded{.verdict = Machine::Failure()});
-  EXPECT_TRUE(m.state.verdict) << "which holds whatever brings it";
+  EXPECT_TRUE(m.state.verdict) << "a verdict counts from every source";
 }
 
 TEST(MemberWatch, TheSupervisorHearsOfASilentChiefOnce) {

@@ -136,7 +136,7 @@ class FakeStore : public checkpoint::Store {
   bool held = false, held_marks = false;
   int begun = 0;
   absl::Status status;
-  checkpoint::TrainingState last;
+  checkpoint::SavedState last;
   std::set<int64_t> saved;
   std::vector<Mark> marked;
   std::optional<double> best;
@@ -160,7 +160,7 @@ class CheckpointsTest : public ::testing::Test {
     snapshot.state.step = step;
     return snapshot;
   }
-  // As the loop does after a step.
+  // Acts like the loop after a step.
   bool Step(SaveMoment moment) {
     if (!checkpoints_->Wanted(moment)) return false;
     checkpoints_->Save(At(moment.step));
@@ -418,8 +418,8 @@ TEST_F(CheckpointsTest, AnEvaluatorDecidesAndValidationSavesNothing) {
   EXPECT_FALSE(Step({.step = 3, .validated = true}));
 }
 
-// The chief before this one was lost when validation was through: with its checkpoint on the disk,
-// or in the middle of writing it, so that it is written again.
+// The earlier chief was lost after validation: with its checkpoint on the disk, or while it wrote
+// the checkpoint, which is then written again.
 TEST_F(CheckpointsTest, ASuccessorMarksWhatALostChiefHadValidated) {
   StartReport start;
   start.start_step = 6;

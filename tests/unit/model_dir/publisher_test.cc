@@ -152,15 +152,15 @@ TEST_F(Publishing, SaysRarelyThatStepsAreSkippedInFloat16) {
   InitLogging("");
   ::testing::internal::CaptureStderr();
   publisher->OnStart({.num_replicas = 1, .loss_scale = LossScaleReport{65536, 0, false}});
-  LossScaleReport told{65536, 0, false};
+  LossScaleReport scale{65536, 0, false};
   for (int64_t step = 1; step <= 45; ++step) {
-    told.skipped = step > 21 && step <= 40;
-    if (told.skipped) {
-      ++told.skipped_steps;
-      told.scale = std::max(1.0, told.scale / 2);
+    scale.skipped = step > 21 && step <= 40;
+    if (scale.skipped) {
+      ++scale.skipped_steps;
+      scale.scale = std::max(1.0, scale.scale / 2);
     }
     StepReport report = Step(step);
-    report.loss_scale = told;
+    report.loss_scale = scale;
     publisher->OnStep(report);
     if (step % 20 == 0)
       publisher->OnEpoch({.split = "train", .epoch = step / 20 - 1, .step = step});
@@ -210,7 +210,8 @@ TEST_F(Publishing, ASuccessorLogsTheStepThatTheLostChiefDidNot) {
   }
 }
 
-// ... or that had made the passes of step 20 with the others, and told of none, one, or both.
+// The lost chief had made the passes of step 20 with the others, and had reported none, one, or
+// both.
 TEST_F(Publishing, ASuccessorLogsThePassesThatTheLostChiefDidNot) {
   const EpochReport validation{.split = "validation", .step = 20, .metrics = {{"loss", 0.25}}};
   const EpochReport test{.split = "test", .step = 20, .metrics = {{"loss", 0.125}}};
@@ -365,8 +366,8 @@ TEST_F(Publishing, WritesEachPassToItsFolder) {
   EXPECT_THAT(Summaries("train").at("weights/not_finite"), ElementsAre(20));
 }
 
-// The checkpoint that a chief goes on from is announced again, and evaluated again.
-TEST_F(Publishing, TellsOnceOfAnEvaluationThatTheChiefBeforeTold) {
+// The checkpoint that a chief continues from is announced again, and evaluated again.
+TEST_F(Publishing, PublishesOnceAnEvaluationThatAnEarlierChiefPublished) {
   {
     const auto publisher = Begun();
     publisher->OnStart({});
@@ -377,7 +378,7 @@ TEST_F(Publishing, TellsOnceOfAnEvaluationThatTheChiefBeforeTold) {
   publisher->OnStart({.start_step = 20});
   publisher->OnEvaluation(20, {{"loss", 1}});
   EXPECT_THAT(Summaries("eval").at("epoch_loss"), ElementsAre(20, 30));
-  publisher->OnEvaluation(30, {{"loss", 1}});  // what was told of this step is void
+  publisher->OnEvaluation(30, {{"loss", 1}});  // earlier values of this step are discarded
   EXPECT_THAT(Summaries("eval").at("epoch_loss"), ElementsAre(20, 30, 30));
   EXPECT_THAT(Summaries("eval").at("START"), ElementsAre(1, 21));
 }

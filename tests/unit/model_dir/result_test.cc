@@ -200,7 +200,7 @@ TEST(InputWait, IsNotLostWhereARunGoesOn) {
   RunRecord second;
   second.Continue(first.Result({}));
   EXPECT_EQ(second.Result({})["input_wait_share"], 0.25);
-  // Of a version that did not tell.
+  // The result of a version that did not report this.
   Json earlier = first.Result({});
   earlier.erase("input_wait_share");
   RunRecord third;

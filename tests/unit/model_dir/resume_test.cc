@@ -7,7 +7,7 @@
 namespace muster::chief {
 namespace {
 
-using checkpoint::TrainingState;
+using checkpoint::SavedState;
 using ::testing::HasSubstr;
 
 Job MakeJob(const Json& keys = Json::object()) {
@@ -20,8 +20,8 @@ Job MakeJob(const Json& keys = Json::object()) {
   return *job;
 }
 
-TrainingState StateOf(const Job& job, int64_t step, int64_t epoch, int64_t offset = 0) {
-  TrainingState state;
+SavedState StateOf(const Job& job, int64_t step, int64_t epoch, int64_t offset = 0) {
+  SavedState state;
   state.step = step;
   state.epoch = epoch;
   state.offset = offset;
@@ -39,7 +39,7 @@ std::string Error(const absl::StatusOr<StartDecision>& decision) {
   return std::string(Message(decision.status()));
 }
 
-TEST(DecideStart, AnEmptyModelDirStartsAnew) {
+TEST(DecideStart, AnEmptyModelDirStartsARun) {
   const auto start = DecideStart(MakeJob(), {});
   ASSERT_TRUE(start.ok());
   EXPECT_EQ(start->kind, StartKind::kFresh);
@@ -78,7 +78,7 @@ TEST(DecideStart, AFinishedRunIsFinishedUntilItHasMoreToDo) {
     EXPECT_EQ(start->kind, StartKind::kFinished);
     EXPECT_EQ(start->reason,
               "the job in model_dir 'run' was trained to its end before: step 50, 5 epochs; more "
-              "epochs or max_steps go on from there");
+              "epochs or max_steps continue from there");
   }
   for (const Json& keys : {Json{{"epochs", 6}}, Json{{"epochs", nullptr}, {"max_steps", 51}},
                            Json{{"epochs", 6}, {"max_steps", 51}}}) {
@@ -103,29 +103,29 @@ TEST(DecideStart, MaxStepsInTheMiddleOfAnEpochIsNoWholeEpoch) {
 
 TEST(SetDue, MakesThePassesOfTheEndWhereverItIs) {
   const Job job = MakeJob();
-  const auto due = [](const Job& now, const TrainingState& saved, bool passes_done = false) {
-    TrainingState state = saved;
+  const auto due = [](const Job& now, const SavedState& saved, bool passes_done = false) {
+    SavedState state = saved;
     SetDue(now, {.passes_done = passes_done}, &state);
     return std::pair(state.validation_due, state.test_due);
   };
   using Due = std::pair<bool, bool>;
-  TrainingState end = StateOf(job, 50, 5);
+  SavedState end = StateOf(job, 50, 5);
   end.validation_due = end.test_due = true;
   EXPECT_EQ(due(job, end), Due(true, true));
   EXPECT_EQ(due(job, end, true), Due(false, false));
   EXPECT_EQ(due(MakeJob({{"epochs", 6}}), end), Due(true, true))
       << "not the end any more, but the program may test every so many epochs: the loop knows";
-  TrainingState test = end;  // stopped within the test pass
+  SavedState test = end;  // stopped within the test pass
   test.validation_due = false;
   EXPECT_EQ(due(job, test), Due(false, true));
-  const TrainingState within = StateOf(job, 13, 1, 24);
+  const SavedState within = StateOf(job, 13, 1, 24);
   EXPECT_EQ(due(job, within), Due(false, false));
   EXPECT_EQ(due(MakeJob({{"max_steps", 13}}), within), Due(true, true)) << "now it is the end";
 }
 
 TEST(DecideStart, WhatTheProgramFinishedIsFinishedUntilTheJobGrows) {
   const Job job = MakeJob();
-  TrainingState flagged = StateOf(job, 13, 1, 24);
+  SavedState flagged = StateOf(job, 13, 1, 24);
   flagged.extras.finished = true;
   Json result = ResultOf("completed", 13, 2);
   result["finished"] = true;
@@ -141,7 +141,7 @@ TEST(DecideStart, WhatTheProgramFinishedIsFinishedUntilTheJobGrows) {
   EXPECT_EQ(DecideStart(job, older)->kind, StartKind::kRestore) << "its end is not there";
   const ModelDirContent failed{true, ResultOf("failed", 13, 2), flagged};
   EXPECT_EQ(DecideStart(job, failed)->kind, StartKind::kRestore) << "to end it well";
-  TrainingState state = flagged;
+  SavedState state = flagged;
   SetDue(job, *DecideStart(job, failed), &state);
   EXPECT_TRUE(state.extras.finished);
   SetDue(MakeJob({{"epochs", 6}}), *DecideStart(job, failed), &state);
@@ -157,12 +157,12 @@ TEST(DecideStart, AResultOfAnotherRunCountsForNothing) {
   EXPECT_EQ(DecideStart(job, {false, ResultOf("completed", 50, 5)})->kind, StartKind::kFresh);
 }
 
-TEST(DecideStart, AFinishedRunWithoutCheckpointsIsFinishedOrStartsAnew) {
+TEST(DecideStart, AFinishedRunWithoutCheckpointsIsFinishedOrStartsAgain) {
   const ModelDirContent content{true, ResultOf("completed", 50, 5)};
   EXPECT_EQ(DecideStart(MakeJob(), content)->kind, StartKind::kFinished);
   const auto more = DecideStart(MakeJob({{"epochs", 6}}), content);
   EXPECT_EQ(more->kind, StartKind::kFresh);
-  EXPECT_THAT(more->reason, HasSubstr("no checkpoint to go on from"));
+  EXPECT_THAT(more->reason, HasSubstr("no checkpoint to continue from"));
 }
 
 TEST(DecideStart, AnOlderCheckpointThanTheResultMakesItsPassesAgain) {
@@ -192,7 +192,7 @@ TEST(DecideStart, WhatMustStayIsRefusedByName) {
     EXPECT_THAT(Error(DecideStart(MakeJob({{"global_batch_size", 16}}), content)),
                 HasSubstr("model_dir 'run' was trained with another global_batch_size: 8 there, "
                           "16 here"));
-    // What may change.
+    // Keys that may change.
     EXPECT_TRUE(
         DecideStart(MakeJob({{"learning_rate", 0.5}, {"checkpoint", {{"keep", 9}}}}), content)
             .ok());
@@ -201,7 +201,7 @@ TEST(DecideStart, WhatMustStayIsRefusedByName) {
 
 TEST(DecideStart, TheSameBatchSizeMayBeSaidInAnotherWay) {
   const Job before = MakeJob({{"global_batch_size", nullptr}, {"per_replica_batch_size", 4}});
-  TrainingState state = StateOf(before, 5, 0, 40);
+  SavedState state = StateOf(before, 5, 0, 40);
   state.global_batch_size = 8;  // on two replicas
   EXPECT_TRUE(DecideStart(MakeJob(), {true, std::nullopt, state}).ok());
   EXPECT_TRUE(DecideStart(before, {true, std::nullopt, state}).ok());
@@ -275,9 +275,9 @@ TEST(CheckBegunSynchronously, OnlyARunThatHasSuchStepsGoesOn) {
   }
   ASSERT_TRUE(files.Overwrite("run/job.json", synchronous.dump()).ok());
   EXPECT_TRUE(check(job).ok()) << check(job);
-  Job anew = job;
-  anew.restore = "never";
-  EXPECT_FALSE(check(anew).ok());
+  Job fresh = job;
+  fresh.restore = "never";
+  EXPECT_FALSE(check(fresh).ok());
 }
 
 }  // namespace

@@ -35,17 +35,17 @@ TEST_F(RunHistoryTest, ALossLastsFromTheLastProgressToTheNextStep) {
   history.OnStart(2, At(4000));
   EXPECT_TRUE(history.OnStep(3, At(5000)));
   EXPECT_FALSE(history.OnStep(4, At(6000)));
-  const Json told = history.ToJson();
-  EXPECT_EQ(told["generations"], 2);
-  EXPECT_EQ(told["losses"], 1);
-  EXPECT_DOUBLE_EQ(told["seconds_lost"], 3);
-  EXPECT_EQ(told["last_losses"][0],
+  const Json written = history.ToJson();
+  EXPECT_EQ(written["generations"], 2);
+  EXPECT_EQ(written["losses"], 1);
+  EXPECT_DOUBLE_EQ(written["seconds_lost"], 3);
+  EXPECT_EQ(written["last_losses"][0],
             Json({{"step", 2},
                   {"seconds", 3.0},
                   {"cause", "worker:1 was lost: its port refuses; worker:2 was lost"}}));
 }
 
-TEST_F(RunHistoryTest, AGenerationWithoutALostMemberIsToldToo) {
+TEST_F(RunHistoryTest, AGenerationWithoutALostMemberIsRecordedToo) {
   RunHistory history;
   history.OnStart(0, At(0));
   history.OnStep(1, At(100));
@@ -55,7 +55,7 @@ TEST_F(RunHistoryTest, AGenerationWithoutALostMemberIsToldToo) {
   EXPECT_EQ(history.ToJson()["last_losses"][0]["cause"], "the members formed another generation");
 }
 
-// Of a chief that was killed, the next one continues what it had written.
+// The next chief continues the history that a killed chief had written.
 TEST_F(RunHistoryTest, TheNextChiefContinuesIt) {
   RunHistory first;
   first.OnStart(0, At(0));
@@ -67,34 +67,34 @@ TEST_F(RunHistoryTest, TheNextChiefContinuesIt) {
   second.Continue(first.ToJson(), /*killed=*/true, 2.5, At(10000));
   second.OnStart(2, At(10500));
   second.OnStep(3, At(11000));
-  Json told = second.ToJson();
-  EXPECT_EQ(told["restarts"], 1);
-  EXPECT_EQ(told["generations"], 3);
-  EXPECT_EQ(told["losses"], 2);
-  EXPECT_DOUBLE_EQ(told["seconds_lost"], 1 + 3.5);
-  EXPECT_EQ(told["last_losses"][1]["cause"], "the chief was lost");
-  EXPECT_EQ(told["last_losses"][1]["step"], 2);
+  Json written = second.ToJson();
+  EXPECT_EQ(written["restarts"], 1);
+  EXPECT_EQ(written["generations"], 3);
+  EXPECT_EQ(written["losses"], 2);
+  EXPECT_DOUBLE_EQ(written["seconds_lost"], 1 + 3.5);
+  EXPECT_EQ(written["last_losses"][1]["cause"], "the chief was lost");
+  EXPECT_EQ(written["last_losses"][1]["step"], 2);
   // A stop is no loss.
   RunHistory third;
-  third.Continue(told, /*killed=*/false, 1000, At(0));
+  third.Continue(written, /*killed=*/false, 1000, At(0));
   third.OnStart(3, At(10));
   third.OnStep(4, At(20));
   EXPECT_EQ(third.ToJson()["restarts"], 2);
   EXPECT_EQ(third.ToJson()["losses"], 2);
 }
 
-TEST_F(RunHistoryTest, ALossThatEndsTheJobIsTold) {
+TEST_F(RunHistoryTest, ALossThatEndsTheJobIsRecorded) {
   RunHistory history;
   history.OnStart(0, At(0));
   history.OnStep(7, At(1000));
   history.OnLost("worker:1", "its port refuses", At(1500));
   history.OnEnd(At(4000));
   history.OnEnd(At(9000));  // there is one end
-  const Json told = history.ToJson();
-  EXPECT_EQ(told["losses"], 1);
-  EXPECT_DOUBLE_EQ(told["seconds_lost"], 3);
+  const Json written = history.ToJson();
+  EXPECT_EQ(written["losses"], 1);
+  EXPECT_DOUBLE_EQ(written["seconds_lost"], 3);
   EXPECT_EQ(
-      told["last_losses"][0],
+      written["last_losses"][0],
       Json({{"step", 7}, {"seconds", 3.0}, {"cause", "worker:1 was lost: its port refuses"}}));
 }
 
@@ -135,10 +135,10 @@ TEST_F(RunHistoryTest, KeepsTheNewestLosses) {
     history.OnStart(i, At(100 * i + 10));
     history.OnStep(i + 1, At(100 * i + 20));
   }
-  const Json told = history.ToJson();
-  EXPECT_EQ(told["losses"], 50);
-  ASSERT_EQ(told["last_losses"].size(), 20u);
-  EXPECT_EQ(told["last_losses"].back()["step"], 50);
+  const Json written = history.ToJson();
+  EXPECT_EQ(written["losses"], 50);
+  ASSERT_EQ(written["last_losses"].size(), 20u);
+  EXPECT_EQ(written["last_losses"].back()["step"], 50);
 }
 
 }  // namespace

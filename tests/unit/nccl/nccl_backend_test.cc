@@ -12,6 +12,7 @@
 #include "common/base/faults/process_fault.h"
 #include "common/collective/group/formation.h"
 #include "common/collective/nccl/nccl.h"
+#include "tests/unit/base/becomes.h"
 #include "tests/unit/nccl/nccl_double.h"
 
 extern "C" void MusterMakeNcclCommunicators(muster::collective::NcclRequest* request);
@@ -128,7 +129,7 @@ TEST_F(NcclBackend, CarriesEveryVerbOut) {
     EXPECT_TRUE(c.Barrier()->Wait().ok());
   });
   for (const absl::Status& status : formed) EXPECT_TRUE(status.ok()) << status;
-  // Of 4 bytes: three reductions, a gather, a reduction with scattering, a broadcast.
+  // Operations on 4 bytes: three reductions, a gather, a reduction with scattering, a broadcast.
   EXPECT_EQ(traffic->sent, 3 * (3 * (2 * 2 * 4 / 3) + 2 * 4 + 2 * 4) + 2 * 4);
   EXPECT_EQ(traffic->received, traffic->sent);
 }
@@ -210,7 +211,7 @@ TEST_F(NcclBackend, AFaultOfTheDeviceEndsTheProcessThatHasIt) {
   const auto results = ReduceOnce(2, "event@1#1=214");
   EXPECT_TRUE(IsProcessFault(results[1])) << results[1];
   EXPECT_THAT(std::string(Message(results[1])), HasSubstr("uncorrectable ECC error"));
-  // To the other one this is a lost peer: it goes on.
+  // The other rank sees a lost peer, and continues.
   EXPECT_EQ(ExitCodeOf(results[0]), ExitCode::kRetryable) << results[0];
   EXPECT_FALSE(IsProcessFault(results[0])) << results[0];
 }
@@ -248,7 +249,7 @@ TEST_F(NcclBackend, NamesTheRankThatDoesNotCome) {
   std::atomic<bool> over = false;
   Run(2, "", {.timeout = kSoon}, [&](int r, Communicator& communicator) {
     if (r == 1) {
-      while (!over) std::this_thread::yield();
+      EXPECT_TRUE(testing_support::Becomes([&] { return over.load(); })) << "rank 0 still waits";
       return;
     }
     std::vector<float> values{1};

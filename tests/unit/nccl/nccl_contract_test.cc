@@ -57,7 +57,7 @@ std::vector<ContractRun> Runs(const std::vector<ContractCase>& cases) {
   return runs;
 }
 
-class NcclContract : public ::testing::TestWithParam<ContractRun> {
+class NcclDoubleContract : public ::testing::TestWithParam<ContractRun> {
  protected:
   void RunWith(int size) {
     const auto& [one, one_process] = GetParam();
@@ -74,12 +74,14 @@ class NcclContract : public ::testing::TestWithParam<ContractRun> {
     EXPECT_EQ(nccl_double::Leaks(), 0);
   }
 };
-INSTANTIATE_TEST_SUITE_P(Well, NcclContract, ::testing::ValuesIn(Runs(testing::ContractCases())),
+INSTANTIATE_TEST_SUITE_P(Well, NcclDoubleContract,
+                         ::testing::ValuesIn(Runs(testing::ContractCases())),
                          ::testing::PrintToStringParamName());
-INSTANTIATE_TEST_SUITE_P(Failing, NcclContract, ::testing::ValuesIn(Runs(testing::FailureCases())),
+INSTANTIATE_TEST_SUITE_P(Failing, NcclDoubleContract,
+                         ::testing::ValuesIn(Runs(testing::FailureCases())),
                          ::testing::PrintToStringParamName());
 
-TEST_P(NcclContract, Holds) {
+TEST_P(NcclDoubleContract, Holds) {
   if (GetParam().one.ranks != 0) return RunWith(GetParam().one.ranks);
   for (int size = 1; size <= 5 && !HasFailure(); ++size) RunWith(size);
 }

@@ -63,7 +63,7 @@ TEST(CrossEntropy, TokensAreAveragedWithoutThoseThatAreIgnored) {
   ExpectClose(cross_entropy(logits, labels, {.class_dim = -1, .ignore_index = -7}),
               Double({(entropy(0, 0) + entropy(0, 1) + entropy(0, 2) + entropy(0, 3)) / 4,
                       (entropy(1, 0) + entropy(1, 3)) / 2, 0}));
-  // As torch has it: [batch, classes, tokens].
+  // torch's order of dimensions: [batch, classes, tokens].
   ExpectClose(cross_entropy(logits.transpose(1, 2), labels, {.ignore_index = -7}),
               cross_entropy(logits, labels, {.class_dim = -1, .ignore_index = -7}));
 }

@@ -185,7 +185,7 @@ TEST(Schedule, RampHoldDecayGoesByWholeEpochs) {
       EXPECT_DOUBLE_EQ(schedule->At(static_cast<int64_t>(epoch) * 10 + step), by_epoch[epoch]);
 }
 
-// Of a program's own.
+// A schedule of a program.
 class Falling : public Schedule {
  public:
   explicit Falling(double by) : by_(by) {}

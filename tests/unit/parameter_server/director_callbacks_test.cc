@@ -54,15 +54,16 @@ void LoseTheChiefAtTheEnd(FakeCluster& cluster, FakeCallbacks& callbacks) {
     if (at == Hook::kTrainEnd) cluster.ps(0).HoldReads(true);
     hook(at, moment, decision);
   };
-  cluster.Start();
-  cluster.AwaitThat([&] { return RecordsTheEnd(cluster.ps(0)) && RecordsTheEnd(cluster.ps(1)); });
+  ASSERT_TRUE(cluster.Start());
+  ASSERT_TRUE(cluster.AwaitThat(
+      [&] { return RecordsTheEnd(cluster.ps(0)) && RecordsTheEnd(cluster.ps(1)); }));
   std::optional<checkpoint::Snapshot> saved;
   {
     absl::MutexLock lock(&cluster.notes().mu);
     if (!cluster.notes().saves.empty()) saved = cluster.notes().saves.back();
     cluster.notes().callbacks.clear();
   }
-  cluster.RestartChief(std::move(saved));
+  ASSERT_TRUE(cluster.RestartChief(std::move(saved)));
   cluster.ps(0).HoldReads(false);
   const absl::Status status = cluster.Await();
   EXPECT_TRUE(status.ok()) << Message(status);
@@ -73,7 +74,7 @@ TEST(DirectorCallbacks, TheEndIsSavedByTheSuccessorOfAChiefThatWasLostBeforeItWa
   const auto callbacks = StopsEarly({1}, 2);
   FakeCluster cluster({.job = LongJob(), .test = 30, .callbacks = callbacks});
   cluster.notes().every_steps = kEpoch;
-  LoseTheChiefAtTheEnd(cluster, *callbacks);
+  ASSERT_NO_FATAL_FAILURE(LoseTheChiefAtTheEnd(cluster, *callbacks));
   absl::MutexLock lock(&cluster.notes().mu);
   ASSERT_EQ(cluster.notes().saves.size(), 3u);
   const checkpoint::Snapshot& before = cluster.notes().saves[1];
@@ -97,7 +98,7 @@ TEST(DirectorCallbacks, NoOtherWeightsArePutBackThanThoseOfTheRecord) {
     FakeCluster cluster({.job = LongJob(), .callbacks = callbacks});
     // The checkpoint of the second epoch's last step holds what was kept after the first.
     cluster.notes().every_steps = saved ? 2 * kEpoch : 0;
-    LoseTheChiefAtTheEnd(cluster, *callbacks);
+    ASSERT_NO_FATAL_FAILURE(LoseTheChiefAtTheEnd(cluster, *callbacks));
     absl::MutexLock lock(&cluster.notes().mu);
     const checkpoint::Snapshot& last = cluster.notes().saves.back();
     EXPECT_EQ(last.state.step, 3 * kEpoch);
@@ -111,7 +112,7 @@ TEST(DirectorCallbacks, NoOtherWeightsArePutBackThanThoseOfTheRecord) {
 TEST(DirectorCallbacks, WeightsThatServersHaveAreNotLostWithAChief) {
   const auto callbacks = StopsEarly({1, 2}, 2);
   FakeCluster cluster({.job = LongJob(), .callbacks = callbacks});
-  LoseTheChiefAtTheEnd(cluster, *callbacks);
+  ASSERT_NO_FATAL_FAILURE(LoseTheChiefAtTheEnd(cluster, *callbacks));
   absl::MutexLock lock(&cluster.notes().mu);
   ASSERT_EQ(cluster.notes().saves.size(), 1u);
   const checkpoint::Snapshot& last = cluster.notes().saves.back();
@@ -137,7 +138,7 @@ TEST(DirectorCallbacks, ACopyThatCannotBeReadEndsTheJob) {
     } else {
       cluster.ps(0).FailReads(1 << 30);  // what callbacks are to see at the epoch's end
     }
-    cluster.Start();
+    ASSERT_TRUE(cluster.Start());
     const absl::Status status = cluster.Await();
     EXPECT_EQ(ExitCodeOf(status), ExitCode::kRetryable) << at_the_end;
     EXPECT_NE(Message(status).find("the state after step 20 could not be saved: Read of ps 0"),
@@ -150,7 +151,7 @@ TEST(DirectorCallbacks, ACopyIsReadAgainForThem) {
   const auto callbacks = StopsEarly({1}, 1);
   FakeCluster cluster({.job = LongJob(), .callbacks = callbacks});
   cluster.ps(0).FailReads(2);
-  cluster.Start();
+  ASSERT_TRUE(cluster.Start());
   ASSERT_TRUE(cluster.Await().ok());
   EXPECT_EQ(callbacks->Count(Hook::kEpochEnd), 1);
 }

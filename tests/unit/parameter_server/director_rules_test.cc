@@ -58,7 +58,7 @@ TEST(DirectorRules, TheEndIsSavedOnce) {
   now.cutting = false;
   EXPECT_EQ(Next(now), Action::kFinish);
   now.checkpoint_wanted = true;
-  EXPECT_EQ(Next(now), Action::kFinish) << "it is saved, whatever asked for it";
+  EXPECT_EQ(Next(now), Action::kFinish) << "the state is saved already";
   now.saved = now.checkpoints = false;
   EXPECT_EQ(Next(now), Action::kFinish) << "no checkpoints are written";
 }
@@ -168,7 +168,7 @@ TEST(DirectorRules, TheBestStateIsAskedForOnceTheDiskIsFree) {
   EXPECT_EQ(Next(now), Action::kRequestBest);
 }
 
-// Of all situations: none is acted on twice in the same way without an end.
+// Tests all situations: no action repeats without end in the same situation.
 TEST(DirectorRules, EveryActionIsOneThatTheSituationAllows) {
   for (int bits = 0; bits < 1 << 15; ++bits) {
     int bit = 0;

@@ -30,14 +30,14 @@ void ExpectEveryExampleOnce(const FakeCluster& cluster, int64_t epochs, int64_t 
     EXPECT_EQ(count, 1) << place.first << ", " << place.second;
 }
 
-// Steps 1 to `last`, each once.
+// Expects reports of steps 1 to `last`, each once.
 void ExpectStepsInOrder(Notes& notes, int64_t last) {
   absl::MutexLock lock(&notes.mu);
-  ASSERT_EQ(static_cast<int64_t>(notes.told.size()), last);
-  for (int64_t i = 0; i < last; ++i) EXPECT_EQ(notes.told[i].step, i + 1);
+  ASSERT_EQ(static_cast<int64_t>(notes.step_reports.size()), last);
+  for (int64_t i = 0; i < last; ++i) EXPECT_EQ(notes.step_reports[i].step, i + 1);
 }
 
-// What is saved holds every update that its counts tell of, and no other.
+// Expects that each saved state holds exactly the updates that it counts.
 void ExpectConsistentSaves(Notes& notes) {
   absl::MutexLock lock(&notes.mu);
   for (const checkpoint::Snapshot& save : notes.saves)
@@ -50,7 +50,7 @@ TEST(Director, LeadsAJobFromItsStartToItsEnd) {
   job.checkpoint.every_steps = 7;
   FakeCluster cluster({.job = job, .train = 195, .validation = 95, .test = 50});
   cluster.notes().every_steps = 7;
-  cluster.Start();
+  ASSERT_TRUE(cluster.Start());
   ASSERT_TRUE(cluster.Await().ok());
   ExpectEveryExampleOnce(cluster, 2, 20);  // batches of 10, the last one of 5
   ExpectStepsInOrder(cluster.notes(), 40);
@@ -89,7 +89,7 @@ TEST(Director, SavesWhatValidationFindsTheBest) {
   for (const char* section : {R"({})", R"({"max_staleness": 1})"}) {
     FakeCluster cluster({.job = SmallJob(Json::parse(section)), .train = 200, .validation = 95});
     cluster.notes().saves_validated = true;
-    cluster.Start();
+    ASSERT_TRUE(cluster.Start());
     ASSERT_TRUE(cluster.Await().ok());
     ExpectConsistentSaves(cluster.notes());
     Notes& notes = cluster.notes();
@@ -109,14 +109,14 @@ TEST(Director, DirectsWhileTheBestWaitsForTheDisk) {
   FakeCluster cluster({.job = job, .train = 200, .validation = 95});
   cluster.notes().saves_validated = true;
   cluster.notes().saving = true;
-  cluster.Start();
-  cluster.AwaitThat([&] {
+  ASSERT_TRUE(cluster.Start());
+  ASSERT_TRUE(cluster.AwaitThat([&] {
     absl::MutexLock lock(&cluster.notes().mu);
     return cluster.notes().epochs.size() == 2;
-  });
+  }));
   cluster.LosePs(1);
   cluster.ReturnPs(1);
-  cluster.AwaitThat([&] { return cluster.ps(1).serves(1); });
+  ASSERT_TRUE(cluster.AwaitThat([&] { return cluster.ps(1).serves(1); }));
   EXPECT_EQ(cluster.notes().steps(), 20) << "nothing is leased meanwhile";
   cluster.notes().saving = false;
   ASSERT_TRUE(cluster.Await().ok());
@@ -131,19 +131,19 @@ TEST(Director, LeavesTheBestOutWhereTheDiskIsTooSlow) {
   FakeCluster cluster({.job = job, .train = 200, .validation = 95});
   cluster.notes().saves_validated = true;
   cluster.notes().saving = true;
-  cluster.Start();
+  ASSERT_TRUE(cluster.Start());
   ASSERT_TRUE(cluster.Await().ok());
   absl::MutexLock lock(&cluster.notes().mu);
   ASSERT_EQ(cluster.notes().saves.size(), 1u);
   EXPECT_EQ(cluster.notes().saves[0].state.step, 40);
 }
 
-// One batch in each summary.every_steps, whoever has it, and each pass once.
+// Shows one batch in each summary.every_steps, on any worker, and each pass once.
 TEST(Director, ShowsWhatProgramsShow) {
   for (const char* section : {R"({})", R"({"max_staleness": 1})"}) {
     FakeCluster cluster(
         {.job = SmallJob(Json::parse(section)), .train = 200, .validation = 95, .test = 50});
-    cluster.Start();
+    ASSERT_TRUE(cluster.Start());
     ASSERT_TRUE(cluster.Await().ok());
     Notes& notes = cluster.notes();
     absl::MutexLock lock(&notes.mu);
@@ -169,7 +169,7 @@ TEST(Director, EndsTheJobWhereNothingIsLeftOfAnEpochOrAPass) {
         std::pair{Split::kTest, "all of the test data is damaged"}}) {
     FakeCluster cluster(
         {.job = SmallJob(), .train = 200, .validation = 95, .test = 50, .damaged = {split}});
-    cluster.Start();
+    ASSERT_TRUE(cluster.Start());
     const absl::Status status = cluster.Await();
     EXPECT_EQ(ExitCodeOf(status), ExitCode::kDataDamaged) << status;
     EXPECT_THAT(std::string(Message(status)), ::testing::HasSubstr(sentence));
@@ -180,7 +180,7 @@ TEST(Director, MakesNoMoreStepsThanAllowed) {
   Job job = SmallJob();
   job.max_steps = 17;
   FakeCluster cluster({.job = job, .workers = 4});
-  cluster.Start();
+  ASSERT_TRUE(cluster.Start());
   ASSERT_TRUE(cluster.Await().ok());
   ExpectStepsInOrder(cluster.notes(), 17);
   EXPECT_EQ(cluster.batches().size(), 17u);
@@ -191,15 +191,15 @@ TEST(Director, StopsOnRequestWithEverythingSaved) {
   Job job = SmallJob();
   job.epochs = 1000;
   FakeCluster cluster({.job = job});
-  cluster.Start();
-  cluster.AwaitThat([&] { return cluster.notes().steps() >= 15; });
+  ASSERT_TRUE(cluster.Start());
+  ASSERT_TRUE(cluster.AwaitThat([&] { return cluster.notes().steps() >= 15; }));
   cluster.director().RequestStop();
   const absl::Status status = cluster.Await();
   EXPECT_TRUE(absl::IsCancelled(status)) << Message(status);
   ExpectConsistentSaves(cluster.notes());
   absl::MutexLock lock(&cluster.notes().mu);
   ASSERT_EQ(cluster.notes().saves.size(), 1u);
-  EXPECT_EQ(cluster.notes().saves[0].state.step, cluster.notes().told.back().step);
+  EXPECT_EQ(cluster.notes().saves[0].state.step, cluster.notes().step_reports.back().step);
 }
 
 // A stop that comes while nothing is out: who asks for work then could push into the copy.
@@ -207,8 +207,8 @@ TEST(Director, LeasesNothingWhileTheShardsAreCopied) {
   Job job = SmallJob();
   job.epochs = 1000;
   FakeCluster cluster({.job = job});
-  cluster.Start();
-  cluster.AwaitThat([&] { return cluster.notes().steps() >= 15; });
+  ASSERT_TRUE(cluster.Start());
+  ASSERT_TRUE(cluster.AwaitThat([&] { return cluster.notes().steps() >= 15; }));
   for (int worker : {0, 1}) cluster.LoseWorker(worker);
   proto::NextRequest request;
   request.mutable_worker()->set_worker(0);
@@ -228,8 +228,9 @@ TEST(Director, LeasesNothingWhileTheShardsAreCopied) {
   };
   request.set_digest(cluster.ps(0).digest());
   for (int task : {0, 1})
-    cluster.AwaitThat([&] { return cluster.ps(task).workers()[0] == member.incarnation; });
-  // What the two had, and one more.
+    ASSERT_TRUE(
+        cluster.AwaitThat([&] { return cluster.ps(task).workers()[0] == member.incarnation; }));
+  // Two leases that the lost workers held, and one more.
   for (int lease = 0; lease < 3; ++lease) {
     const proto::NextReply reply = ask();
     ASSERT_TRUE(reply.lease().has_training());
@@ -266,9 +267,9 @@ TEST(Director, TakesTheLastCopyAgainWhereItCouldNotBeRead) {
     if (stopped) job.epochs = 1000;
     FakeCluster cluster({.job = job});
     cluster.ps(1).FailReads(1);
-    cluster.Start();
+    ASSERT_TRUE(cluster.Start());
     if (stopped) {
-      cluster.AwaitThat([&] { return cluster.notes().steps() >= 15; });
+      ASSERT_TRUE(cluster.AwaitThat([&] { return cluster.notes().steps() >= 15; }));
       cluster.director().RequestStop();
     }
     const absl::Status status = cluster.Await();
@@ -276,7 +277,7 @@ TEST(Director, TakesTheLastCopyAgainWhereItCouldNotBeRead) {
     ExpectConsistentSaves(cluster.notes());
     absl::MutexLock lock(&cluster.notes().mu);
     ASSERT_EQ(cluster.notes().saves.size(), 1u);
-    EXPECT_EQ(cluster.notes().saves[0].state.step, cluster.notes().told.back().step);
+    EXPECT_EQ(cluster.notes().saves[0].state.step, cluster.notes().step_reports.back().step);
   }
 }
 
@@ -290,11 +291,11 @@ TEST(Director, TakesACopyWhileAPassIsMade) {
     cluster.ps(0).HoldReads(true);
     cluster.notes().every_steps = lost ? 0 : 15;
     if (lost) cluster.ps(0).FailReads(1);
-    cluster.Start();
-    cluster.AwaitThat([&] {
+    ASSERT_TRUE(cluster.Start());
+    ASSERT_TRUE(cluster.AwaitThat([&] {
       const auto counts = cluster.evaluated(1);
       return counts == std::vector<int>(100, 1);
-    });
+    }));
     cluster.ps(0).HoldReads(false);
     ASSERT_TRUE(cluster.Await().ok());
     ExpectConsistentSaves(cluster.notes());
@@ -310,7 +311,7 @@ TEST(Director, DoesNotTakeTheLastCopyForEver) {
   job.timeouts.phase[static_cast<int>(Phase::kSave)] = std::chrono::milliseconds(300);
   FakeCluster cluster({.job = job});
   cluster.ps(0).FailReads(1 << 30);
-  cluster.Start();
+  ASSERT_TRUE(cluster.Start());
   const absl::Status status = cluster.Await();
   EXPECT_EQ(ExitCodeOf(status), ExitCode::kRetryable);
   EXPECT_NE(Message(status).find("the state after step 40 could not be saved: Read of ps 0"),
@@ -320,10 +321,10 @@ TEST(Director, DoesNotTakeTheLastCopyForEver) {
 
 TEST(Director, ALostWorkersWorkIsDoneByOthers) {
   FakeCluster cluster({.job = SmallJob(), .workers = 3, .train = 600});
-  cluster.Start();
-  cluster.AwaitThat([&] { return cluster.notes().steps() >= 10; });
+  ASSERT_TRUE(cluster.Start());
+  ASSERT_TRUE(cluster.AwaitThat([&] { return cluster.notes().steps() >= 10; }));
   cluster.LoseWorker(1);
-  cluster.AwaitThat([&] { return cluster.notes().steps() >= 20; });
+  ASSERT_TRUE(cluster.AwaitThat([&] { return cluster.notes().steps() >= 20; }));
   cluster.StartWorker(1);
   ASSERT_TRUE(cluster.Await().ok());
   const int64_t steps = 2 * ((600 + 6) / 7);
@@ -334,8 +335,8 @@ TEST(Director, ALostWorkersWorkIsDoneByOthers) {
 
 TEST(Director, WhoseSessionWasInterruptedHoldsWhatItHeld) {
   FakeCluster cluster({.job = SmallJob(), .train = 600});
-  cluster.Start();
-  cluster.AwaitThat([&] { return cluster.notes().steps() >= 10; });
+  ASSERT_TRUE(cluster.Start());
+  ASSERT_TRUE(cluster.AwaitThat([&] { return cluster.notes().steps() >= 10; }));
   cluster.AdmitAllAgain();
   ASSERT_TRUE(cluster.Await().ok());
   ExpectStepsInOrder(cluster.notes(), 120);
@@ -347,11 +348,11 @@ TEST(Director, WhoseSessionWasInterruptedHoldsWhatItHeld) {
 TEST(Director, WithOneReplicaALostServerComesBackFromWhatWasReadLast) {
   FakeCluster cluster({.job = SmallJob(), .train = 600});
   cluster.notes().every_steps = 10;
-  cluster.Start();
-  cluster.AwaitThat([&] {
+  ASSERT_TRUE(cluster.Start());
+  ASSERT_TRUE(cluster.AwaitThat([&] {
     absl::MutexLock lock(&cluster.notes().mu);
     return cluster.notes().saves.size() >= 2;
-  });
+  }));
   cluster.LosePs(0);
   cluster.ReturnPs(0);
   ASSERT_TRUE(cluster.Await().ok());
@@ -367,11 +368,11 @@ TEST(Director, AStateThatCannotBeReadIsOneSentence) {
   FakeCluster cluster(
       {.job = SmallJob(), .train = 600, .batch_time = std::chrono::milliseconds(20)});
   cluster.notes().every_steps = 10;
-  cluster.Start();
-  cluster.AwaitThat([&] {
+  ASSERT_TRUE(cluster.Start());
+  ASSERT_TRUE(cluster.AwaitThat([&] {
     absl::MutexLock lock(&cluster.notes().mu);
     return !cluster.notes().saves.empty();
-  });
+  }));
   cluster.notes().files.SetBefore([](const checkpoint::MemoryFileSystem::Operation& operation) {
     const bool open = operation.path.find(".staging") != std::string::npos;  // since it was written
     return operation.name == "ReadAt" && open ? absl::InternalError("the disk is broken")
@@ -388,8 +389,8 @@ TEST(Director, AFullDiskCostsTheCheckpointAlone) {
   FakeCluster cluster({.job = SmallJob(), .train = 600});
   cluster.notes().every_steps = 10;
   cluster.notes().files.SetCapacity(0);
-  cluster.Start();
-  cluster.AwaitThat([&] { return cluster.notes().failed >= 2; });
+  ASSERT_TRUE(cluster.Start());
+  ASSERT_TRUE(cluster.AwaitThat([&] { return cluster.notes().failed >= 2; }));
   cluster.notes().files.SetCapacity(1 << 20);
   ASSERT_TRUE(cluster.Await().ok());
   ExpectStepsInOrder(cluster.notes(), 120);
@@ -400,25 +401,25 @@ TEST(Director, AFullDiskCostsTheCheckpointAlone) {
 TEST(Director, WhatCannotBeWrittenAtTheEndIsNoSuccess) {
   FakeCluster cluster({.job = SmallJob(), .train = 600});
   cluster.notes().files.SetCapacity(0);
-  cluster.Start();
+  ASSERT_TRUE(cluster.Start());
   const absl::Status status = cluster.Await();
   EXPECT_TRUE(absl::IsResourceExhausted(status)) << Message(status);
   EXPECT_TRUE(Message(status).starts_with("the state after step 120 could not be saved: "));
   EXPECT_EQ(cluster.notes().failed, 1);
 }
 
-// Again and again, one and the other; what is told late, or pushed while a server goes back, counts
-// on the right side.
+// The servers are lost alternately. A report that comes late, or a push while a shard goes back to
+// a checkpoint, counts correctly.
 TEST(Director, CountsExactlyWhatIsLost) {
   FakeCluster cluster({.job = SmallJob(), .workers = 4, .train = 1500});
   cluster.notes().every_steps = 20;
-  cluster.Start();
+  ASSERT_TRUE(cluster.Start());
   for (int loss = 0; loss < 8; ++loss) {
-    cluster.AwaitThat([&] { return cluster.notes().steps() >= 25 * (loss + 1); });
+    ASSERT_TRUE(cluster.AwaitThat([&] { return cluster.notes().steps() >= 25 * (loss + 1); }));
     cluster.LosePs(loss % 2);
     cluster.ReturnPs(loss % 2);
   }
-  cluster.AwaitThat([&] { return cluster.notes().steps() >= 230; });
+  ASSERT_TRUE(cluster.AwaitThat([&] { return cluster.notes().steps() >= 230; }));
   cluster.LosePs(0);
   cluster.LosePs(1);
   cluster.ReturnPs(1);
@@ -426,7 +427,7 @@ TEST(Director, CountsExactlyWhatIsLost) {
   ASSERT_TRUE(cluster.Await().ok());
   const DirectorRecord record = cluster.director().record();
   EXPECT_GT(record.lost_updates, 0);
-  // Of 5 examples each, two epochs.
+  // Batches have 5 examples, and there are two epochs.
   const double held = cluster.value(0) + cluster.value(1);
   EXPECT_EQ(held + 5 * record.lost_updates, 2 * 2 * 1500);
 }
@@ -437,11 +438,11 @@ TEST(Director, NothingComesBackFromACheckpointThatWasNotReadWhole) {
   FakeCluster cluster({.job = SmallJob(), .train = 600});
   cluster.notes().every_steps = 10;
   cluster.ps(0).FailReads(1 << 30);
-  cluster.Start();
-  cluster.AwaitThat([&] { return cluster.ps(1).reads() >= 2; });
+  ASSERT_TRUE(cluster.Start());
+  ASSERT_TRUE(cluster.AwaitThat([&] { return cluster.ps(1).reads() >= 2; }));
   cluster.LosePs(1);
   cluster.ReturnPs(1);
-  cluster.AwaitThat([&] { return cluster.ps(1).serves(1); });
+  ASSERT_TRUE(cluster.AwaitThat([&] { return cluster.ps(1).serves(1); }));
   cluster.ps(0).FailReads(0);
   ASSERT_TRUE(cluster.Await().ok());
   const DirectorRecord record = cluster.director().record();
@@ -453,13 +454,13 @@ TEST(Director, NothingComesBackFromACheckpointThatWasNotReadWhole) {
 
 TEST(Director, WithTwoReplicasTheLossOfAServerLosesNothing) {
   FakeCluster cluster({.job = SmallJob({{"copies", 2}}), .servers = 3, .train = 1200});
-  cluster.Start();
-  cluster.AwaitThat([&] { return cluster.notes().steps() >= 10; });
+  ASSERT_TRUE(cluster.Start());
+  ASSERT_TRUE(cluster.AwaitThat([&] { return cluster.notes().steps() >= 10; }));
   cluster.LosePs(0);
-  cluster.AwaitThat([&] { return cluster.ps(1).serves(0); });
+  ASSERT_TRUE(cluster.AwaitThat([&] { return cluster.ps(1).serves(0); }));
   const int64_t taken_over = cluster.notes().steps();
-  cluster.AwaitThat(
-      [&] { return cluster.notes().steps() >= std::min<int64_t>(240, taken_over + 20); });
+  ASSERT_TRUE(cluster.AwaitThat(
+      [&] { return cluster.notes().steps() >= std::min<int64_t>(240, taken_over + 20); }));
   cluster.ReturnPs(0);
   ASSERT_TRUE(cluster.Await().ok());
   ExpectEveryExampleOnce(cluster, 2, 120);
@@ -471,8 +472,8 @@ TEST(Director, WithTwoReplicasTheLossOfAServerLosesNothing) {
 // It holds what it held: the chief alone did not reach it.
 TEST(Director, AServerThatComesBackWithTheOnlyCopyLosesNothing) {
   FakeCluster cluster({.job = SmallJob(), .train = 600});
-  cluster.Start();
-  cluster.AwaitThat([&] { return cluster.notes().steps() >= 10; });
+  ASSERT_TRUE(cluster.Start());
+  ASSERT_TRUE(cluster.AwaitThat([&] { return cluster.notes().steps() >= 10; }));
   cluster.CutPs(0);
   cluster.CutPs(1);
   cluster.HealPs(1);
@@ -485,23 +486,23 @@ TEST(Director, AServerThatComesBackWithTheOnlyCopyLosesNothing) {
 
 TEST(Director, AServerThatWaitsForItsBackupGoesOnWithoutItUntilThatIsUpToDate) {
   FakeCluster cluster({.job = SmallJob({{"copies", 2}}), .train = 1000000});
-  cluster.Start();
-  cluster.AwaitThat([&] { return cluster.notes().steps() >= 10; });
+  ASSERT_TRUE(cluster.Start());
+  ASSERT_TRUE(cluster.AwaitThat([&] { return cluster.notes().steps() >= 10; }));
   const uint64_t before = cluster.ps(0).view().number();
   cluster.ps(0).SetWaiting({{0, 0.001}});
   cluster.ps(1).SetWaiting({{1, 1e6}});
-  cluster.AwaitThat([&] { return !cluster.ps(1).view().shards(1).backup_in_sync(); });
+  ASSERT_TRUE(cluster.AwaitThat([&] { return !cluster.ps(1).view().shards(1).backup_in_sync(); }));
   EXPECT_GT(cluster.ps(1).view().number(), before);
   EXPECT_EQ(cluster.ps(1).view().shards(1).backup(), 0);
   EXPECT_TRUE(cluster.ps(1).view().shards(0).backup_in_sync()) << "that has not waited for long";
   for (int task : {0, 1}) cluster.ps(task).SetWaiting({});
   // Beats of before may still bring a view, in which the backup is brought up to date once more.
-  cluster.AwaitThat([&] {
+  ASSERT_TRUE(cluster.AwaitThat([&] {
     cluster.ps(0).Copy(1, cluster.ps(1));
     cluster.ps(1).SetSynced({1});
     const Json record = Json::parse(cluster.ps(0).record());
     return record["placements"] == Json::parse("[[0, 1, true], [1, 0, true]]");
-  });
+  }));
   cluster.director().RequestStop();
   const absl::Status status = cluster.Await();
   EXPECT_TRUE(absl::IsCancelled(status)) << Message(status);
@@ -509,23 +510,23 @@ TEST(Director, AServerThatWaitsForItsBackupGoesOnWithoutItUntilThatIsUpToDate) {
 }
 
 // A backup is up to date before the chief hears that all have the view in which it is to be.
-TEST(Director, AViewIsTheSameHoweverOftenItIsTold) {
+TEST(Director, AViewIsTheSameEachTimeItIsSent) {
   FakeCluster cluster({.job = SmallJob({{"copies", 2}}), .train = 600});
-  cluster.Start();
-  cluster.AwaitThat([&] { return cluster.notes().steps() >= 10; });
+  ASSERT_TRUE(cluster.Start());
+  ASSERT_TRUE(cluster.AwaitThat([&] { return cluster.notes().steps() >= 10; }));
   cluster.LosePs(1);
   cluster.ps(1).LoseViewAnswers(true);
   cluster.ReturnPs(1);
-  cluster.AwaitThat([&] {
+  ASSERT_TRUE(cluster.AwaitThat([&] {
     const proto::View views[2] = {cluster.ps(0).view(), cluster.ps(1).view()};
     return views[1].number() == views[0].number() && views[1].shards(0).backup() == 1;
-  });
+  }));
   for (int shard = 0; shard < 2; ++shard) cluster.ps(1).Copy(shard, cluster.ps(0));
   cluster.ps(0).SetSynced({0, 1});
-  cluster.AwaitThat([&] {
+  ASSERT_TRUE(cluster.AwaitThat([&] {
     const Json record = Json::parse(cluster.ps(0).record());
     return record["placements"] == Json::parse("[[0, 1, true], [0, 1, true]]");
-  });
+  }));
   cluster.ps(1).LoseViewAnswers(false);
   const absl::Status status = cluster.Await();
   EXPECT_TRUE(status.ok()) << Message(status);
@@ -538,11 +539,11 @@ TEST(Director, ARestartedChiefGoesOnWithWhatTheServersHold) {
     Job job = SmallJob(bounded ? Json{{"max_staleness", 1}} : Json::object());
     FakeCluster cluster({.job = job, .train = 600, .validation = 30});
     cluster.notes().every_steps = 1000;
-    cluster.Start();
-    cluster.AwaitThat([&] { return cluster.notes().steps() >= 25; });
-    cluster.AwaitThat([&] { return !cluster.ps(0).record().empty(); });
+    ASSERT_TRUE(cluster.Start());
+    ASSERT_TRUE(cluster.AwaitThat([&] { return cluster.notes().steps() >= 25; }));
+    ASSERT_TRUE(cluster.AwaitThat([&] { return !cluster.ps(0).record().empty(); }));
     EXPECT_FALSE(cluster.director().MayHaveState());
-    cluster.RestartChief();
+    ASSERT_TRUE(cluster.RestartChief());
     EXPECT_TRUE(cluster.director().MayHaveState());
     ASSERT_TRUE(cluster.Await().ok());
     ExpectConsistentSaves(cluster.notes());
@@ -550,18 +551,18 @@ TEST(Director, ARestartedChiefGoesOnWithWhatTheServersHold) {
     ExpectEveryExampleOnce(cluster, 2, 60);
     absl::MutexLock lock(&cluster.notes().mu);
     ASSERT_EQ(cluster.notes().starts.size(), 2u);
-    EXPECT_EQ(cluster.notes().told.back().step, 120);
+    EXPECT_EQ(cluster.notes().step_reports.back().step, 120);
     EXPECT_EQ(cluster.notes().saves.back().state.examples, 1200);
   }
 }
 
 // Chief and servers are lost together. Workers hold leases that nobody else knows of.
-TEST(Director, WhatSurvivorsHoldIsVoidWhereTheServersBeginAnew) {
+TEST(Director, WhatSurvivorsHoldIsVoidIfTheServersRestart) {
   FakeCluster cluster({.job = SmallJob(), .train = 600});
-  cluster.Start();
-  cluster.AwaitThat([&] { return cluster.notes().steps() >= 7; });
+  ASSERT_TRUE(cluster.Start());
+  ASSERT_TRUE(cluster.AwaitThat([&] { return cluster.notes().steps() >= 7; }));
   for (int task = 0; task < 2; ++task) cluster.LosePs(task);
-  cluster.RestartChief();
+  ASSERT_TRUE(cluster.RestartChief());
   for (int task = 0; task < 2; ++task) cluster.ReturnPs(task);
   const absl::Status status = cluster.Await();
   ASSERT_TRUE(status.ok()) << Message(status);
@@ -575,13 +576,13 @@ TEST(Director, ARestartedChiefGoesOnWithoutAServerWhoseShardsOthersHold) {
     job.timeouts.resume = Duration::zero();
     job.timeouts.join = job.timeouts.rejoin = std::chrono::minutes(5);
     FakeCluster cluster({.job = job, .train = 600});
-    cluster.Start();
-    cluster.AwaitThat([&] { return cluster.notes().steps() >= 20; });
+    ASSERT_TRUE(cluster.Start());
+    ASSERT_TRUE(cluster.AwaitThat([&] { return cluster.notes().steps() >= 20; }));
     cluster.LosePs(1);
     const int64_t before = cluster.notes().steps();
-    cluster.AwaitThat([&] { return cluster.notes().steps() >= before + 10; });
+    ASSERT_TRUE(cluster.AwaitThat([&] { return cluster.notes().steps() >= before + 10; }));
     const MonotonicTime start = Clock::now();
-    cluster.RestartChief();
+    ASSERT_TRUE(cluster.RestartChief());
     if (stopped) cluster.director().RequestStop();
     const absl::Status status = cluster.Await();
     EXPECT_TRUE(stopped ? absl::IsCancelled(status) : status.ok()) << Message(status);
@@ -600,12 +601,12 @@ TEST(Director, AStopIsWaitedWithForServersThatMayHoldTheRunNoLongerThanTheyMayBe
   Job job = SmallJob();
   job.epochs = 1000;
   FakeCluster cluster({.job = job});
-  cluster.Start();
+  ASSERT_TRUE(cluster.Start());
   for (int task = 0; task < 2; ++task) {
     cluster.LosePs(task);
     cluster.LoseWorker(task);
   }
-  cluster.RestartChief();
+  ASSERT_TRUE(cluster.RestartChief());
   cluster.director().RequestStop();
   EXPECT_EQ(Message(cluster.Await()),
             "stopped on request before all servers came back to this chief: nothing was saved");
@@ -617,9 +618,9 @@ TEST(Director, AChiefThatWasLostAtTheVeryEndIsFollowedByOneThatKnowsIt) {
     Job job = SmallJob();
     if (stopped) job.epochs = 1000;
     FakeCluster cluster({.job = job, .validation = 30, .test = 10});
-    cluster.Start();
+    ASSERT_TRUE(cluster.Start());
     if (stopped) {
-      cluster.AwaitThat([&] { return cluster.notes().steps() >= 15; });
+      ASSERT_TRUE(cluster.AwaitThat([&] { return cluster.notes().steps() >= 15; }));
       cluster.director().RequestStop();
     }
     const absl::Status first = cluster.Await();
@@ -630,7 +631,7 @@ TEST(Director, AChiefThatWasLostAtTheVeryEndIsFollowedByOneThatKnowsIt) {
       saved = cluster.notes().saves.back();
     }
     const auto evaluated = cluster.evaluated(2);
-    cluster.RestartChief(saved);
+    ASSERT_TRUE(cluster.RestartChief(saved));
     const absl::Status second = cluster.Await();
     EXPECT_EQ(second.code(), first.code()) << Message(second);
     EXPECT_EQ(Message(second), Message(first));
@@ -644,35 +645,35 @@ TEST(Director, DoesNotWaitForEverForWhatAWorkerTells) {
   Job job = SmallJob();
   job.timeouts.rejoin = std::chrono::seconds(1);
   FakeCluster cluster({.job = job, .train = 600});
-  cluster.Start();
-  cluster.AwaitThat([&] { return cluster.notes().steps() >= 20; });
+  ASSERT_TRUE(cluster.Start());
+  ASSERT_TRUE(cluster.AwaitThat([&] { return cluster.notes().steps() >= 20; }));
   cluster.Mute(1);
-  cluster.RestartChief();
+  ASSERT_TRUE(cluster.RestartChief());
   ASSERT_TRUE(cluster.Await().ok());
   EXPECT_GE(cluster.value(0), 1200);
   absl::MutexLock lock(&cluster.notes().mu);
-  EXPECT_EQ(cluster.notes().told.back().step, 120);
+  EXPECT_EQ(cluster.notes().step_reports.back().step, 120);
 }
 
-// However fast steps follow each other, and however long it takes to keep what was told of them.
+// Steps follow each other fast, and storing their reports takes long.
 TEST(Director, ARecordIsMadeWhileStepsAreCompletedAllTheTime) {
   Job job = SmallJob();
   job.epochs = 100000;
   FakeCluster cluster({.job = job, .workers = 3, .batch_time = Duration::zero()});
   cluster.notes().flush = std::chrono::milliseconds(30);
-  cluster.Start();
-  cluster.AwaitThat([&] {
+  ASSERT_TRUE(cluster.Start());
+  ASSERT_TRUE(cluster.AwaitThat([&] {
     const std::string record = cluster.ps(0).record();
     return !record.empty() && Json::parse(record)["work"]["completed"] >= 100;
-  });
+  }));
   cluster.director().RequestStop();
   EXPECT_TRUE(absl::IsCancelled(cluster.Await()));
 }
 
 TEST(Director, AProcessThatHasReplacedAServerIsNoErrorBeforeItIsKnown) {
   FakeCluster cluster({.job = SmallJob(), .train = 600});
-  cluster.Start();
-  cluster.AwaitThat([&] { return cluster.notes().steps() >= 10; });
+  ASSERT_TRUE(cluster.Start());
+  ASSERT_TRUE(cluster.AwaitThat([&] { return cluster.notes().steps() >= 10; }));
   cluster.ps(1).Replace();
   // A beat or two.
   std::this_thread::sleep_for(std::chrono::milliseconds(1500));
@@ -688,7 +689,7 @@ TEST(Director, GoesOnFromACheckpoint) {
   job.max_steps = 13;
   {
     FakeCluster cluster({.job = job, .servers = 2});
-    cluster.Start();
+    ASSERT_TRUE(cluster.Start());
     ASSERT_TRUE(cluster.Await().ok());
     absl::MutexLock lock(&cluster.notes().mu);
     saved = cluster.notes().saves.back();
@@ -696,11 +697,11 @@ TEST(Director, GoesOnFromACheckpoint) {
   EXPECT_EQ(saved->state.step, 13);
   EXPECT_EQ(saved->state.offset, 130);
   job.max_steps.reset();
-  // The run keeps its batch, whatever the job would make of it now.
+  // The run keeps its batch size, although the job now has another one.
   job.global_batch_size.reset();
   job.per_replica_batch_size = 3;
   FakeCluster cluster({.job = job, .servers = 2});
-  cluster.Start(1, saved);
+  ASSERT_TRUE(cluster.Start(1, saved));
   ASSERT_TRUE(cluster.Await().ok());
   EXPECT_EQ(cluster.batches().size(), 27u);
   for (int shard = 0; shard < 2; ++shard) EXPECT_EQ(cluster.value(shard), 400);
@@ -714,7 +715,7 @@ TEST(Director, SavesAndRestoresIntegerBuffersOfWorkers) {
   std::optional<checkpoint::Snapshot> saved;
   {
     FakeCluster cluster({.job = job, .workers = 1, .train = 260});
-    cluster.Start();
+    ASSERT_TRUE(cluster.Start());
     ASSERT_TRUE(cluster.Await().ok());
     absl::MutexLock lock(&cluster.notes().mu);
     saved = cluster.notes().saves.back();
@@ -722,7 +723,7 @@ TEST(Director, SavesAndRestoresIntegerBuffersOfWorkers) {
   EXPECT_EQ(CountOf(*saved), "00000013");
   job.max_steps = 20;
   FakeCluster cluster({.job = job, .workers = 1, .train = 260});
-  cluster.Start(1, saved);
+  ASSERT_TRUE(cluster.Start(1, saved));
   ASSERT_TRUE(cluster.Await().ok());
   absl::MutexLock lock(&cluster.notes().mu);
   EXPECT_EQ(CountOf(cluster.notes().saves.back()), "00000020");
@@ -732,13 +733,13 @@ TEST(Director, AWorkerThatReplacesAnotherGoesOnWithItsIntegerBuffers) {
   Job job = SmallJob();
   FakeCluster cluster(
       {.job = job, .workers = 1, .train = 600, .batch_time = std::chrono::milliseconds(3)});
-  cluster.Start();
-  cluster.AwaitThat([&] { return cluster.notes().steps() >= 15; });
+  ASSERT_TRUE(cluster.Start());
+  ASSERT_TRUE(cluster.AwaitThat([&] { return cluster.notes().steps() >= 15; }));
   cluster.LoseWorker(0);
   cluster.StartWorker(0);
   ASSERT_TRUE(cluster.Await().ok());
   absl::MutexLock lock(&cluster.notes().mu);
-  EXPECT_EQ(CountOf(cluster.notes().saves.back()), "00000060") << "told with each batch";
+  EXPECT_EQ(CountOf(cluster.notes().saves.back()), "00000060") << "reported with each batch";
 }
 
 // The worker that counted is lost together with the chief.
@@ -746,27 +747,27 @@ TEST(Director, ARestartedChiefKnowsIntegerBuffersOfLostWorkers) {
   Job job = SmallJob();
   FakeCluster cluster(
       {.job = job, .workers = 1, .train = 800, .batch_time = std::chrono::milliseconds(20)});
-  cluster.Start();
+  ASSERT_TRUE(cluster.Start());
   int counted = 0;
-  cluster.AwaitThat([&] {
+  ASSERT_TRUE(cluster.AwaitThat([&] {
     const std::string record = cluster.ps(0).record();
     const auto known = ChiefRecordOf(record);
     if (record.empty() || !known.ok() || !known->integers) return false;
     const auto count = known->integers->find("net.count");
     counted = count == known->integers->end() ? 0 : std::stoi(count->second);
     return counted >= 40;
-  });
+  }));
   cluster.LoseWorker(0);
-  cluster.RestartChief();
+  ASSERT_TRUE(cluster.RestartChief());
   cluster.StartWorker(0);
   ASSERT_TRUE(cluster.Await().ok());
   absl::MutexLock lock(&cluster.notes().mu);
   const int saved = std::stoi(CountOf(cluster.notes().saves.back()));
-  EXPECT_GE(saved, 50) << "of 80 batches: what the record told last, and all since; without it 40";
+  EXPECT_GE(saved, 50) << "of 80 batches: those of the last record, and all since; without it 40";
   EXPECT_LE(saved, 82);
 }
 
-TEST(ChiefRecord, KeepsIntegersOfAnyBytes) {
+TEST(ChiefRecordText, KeepsIntegersOfAnyBytes) {
   ChiefRecord record;
   record.work = Json::object();
   EXPECT_FALSE(ChiefRecordOf(ToText(record))->integers.has_value());
@@ -783,8 +784,8 @@ TEST(Director, RefusesAWorkerOfAnotherLayoutAndAnUnknownOne) {
   Job job = SmallJob();
   job.epochs = 1000;
   FakeCluster cluster({.job = job});
-  cluster.Start();
-  cluster.AwaitThat([&] { return cluster.notes().steps() >= 1; });
+  ASSERT_TRUE(cluster.Start());
+  ASSERT_TRUE(cluster.AwaitThat([&] { return cluster.notes().steps() >= 1; }));
   const auto stub = proto::Leases::NewStub(*rpc::MakeChannel(cluster.leases_address()));
   proto::NextRequest request;
   request.mutable_worker()->set_worker(0);

@@ -34,7 +34,8 @@ void FakeCluster::Admit(const std::string& task, uint64_t incarnation, bool agai
   director_->OnAdmitted(member);
 }
 
-void FakeCluster::Start(uint32_t term, std::optional<checkpoint::Snapshot> restore) {
+::testing::AssertionResult FakeCluster::Start(uint32_t term,
+                                              std::optional<checkpoint::Snapshot> restore) {
   term_ = term;
   DirectorOptions options;
   options.job = options_.job;
@@ -44,7 +45,7 @@ void FakeCluster::Start(uint32_t term, std::optional<checkpoint::Snapshot> resto
   options.run_id = [] { return std::string("run"); };
   director_ = MakeDirector(std::move(options), FakeStates(options_.servers, options_.callbacks));
   auto server = rpc::Server::Start({.address = "127.0.0.1:0"}, {director_->service()});
-  ASSERT_TRUE(server.ok()) << Message(server.status());
+  if (!server.ok()) return ::testing::AssertionFailure() << Message(server.status());
   server_ = *std::move(server);
   {
     absl::MutexLock lock(&mu_);
@@ -71,19 +72,20 @@ void FakeCluster::Start(uint32_t term, std::optional<checkpoint::Snapshot> resto
     outcome_ = director_->Run(start);
     over_ = true;
   });
+  return ::testing::AssertionSuccess();
 }
 
-void FakeCluster::RestartChief(std::optional<checkpoint::Snapshot> restore) {
+::testing::AssertionResult FakeCluster::RestartChief(std::optional<checkpoint::Snapshot> restore) {
   director_->Abort(PeerLost("killed"));
   if (run_.joinable()) run_.join();
   server_->Shutdown(Duration::zero());
   server_.reset();
   director_.reset();
-  Start(term_ + 1, std::move(restore));
+  return Start(term_ + 1, std::move(restore));
 }
 
 absl::Status FakeCluster::Await() {
-  AwaitThat([this] { return over_.load(); });
+  EXPECT_TRUE(AwaitThat([this] { return over_.load(); })) << "the job did not end";
   most_steps_ = std::numeric_limits<int64_t>::max();
   if (!over_) director_->Abort(ProgramError("the job did not end"));
   run_.join();
@@ -95,13 +97,15 @@ absl::Status FakeCluster::Await() {
   return outcome_;
 }
 
-void FakeCluster::AwaitThat(const std::function<bool()>& condition) {
+::testing::AssertionResult FakeCluster::AwaitThat(const std::function<bool()>& condition) {
   const MonotonicTime deadline = Clock::now() + kPatience;
   while (!condition()) {
     most_steps_ = notes_.steps() + kAhead;
-    ASSERT_LT(Clock::now(), deadline) << "it did not come about";
+    if (Clock::now() >= deadline)
+      return ::testing::AssertionFailure() << fmt::format("not within {:g} s", Seconds(kPatience));
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
+  return ::testing::AssertionSuccess();
 }
 
 void FakeCluster::LosePs(int task) {

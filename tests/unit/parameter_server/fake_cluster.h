@@ -42,15 +42,18 @@ class FakeCluster {
   explicit FakeCluster(Options options);
   ~FakeCluster();
 
-  // Starts a director on a thread and admits all tasks. `term` is the chief's term.
-  void Start(uint32_t term = 1, std::optional<checkpoint::Snapshot> restore = {});
+  // Starts a director on a thread and admits all tasks. `term` is the chief's term. Where Start,
+  // RestartChief or AwaitThat fails, the test must end: ASSERT_TRUE(cluster.Start()).
+  [[nodiscard]] ::testing::AssertionResult Start(uint32_t term = 1,
+                                                 std::optional<checkpoint::Snapshot> restore = {});
   // Ends the director abruptly and starts that of a new chief, which admits the present tasks.
-  void RestartChief(std::optional<checkpoint::Snapshot> restore = {});
+  [[nodiscard]] ::testing::AssertionResult RestartChief(
+      std::optional<checkpoint::Snapshot> restore = {});
   absl::Status Await();  // Blocks until the director's Run returns. Returns its result.
   // Blocks until `condition` returns true. Workers push few batches more than the condition has
   // seen, so that they do not complete the job while the test is held up. Between two calls they
   // soon stop: wait for progress only with AwaitThat and Await.
-  void AwaitThat(const std::function<bool()>& condition);
+  [[nodiscard]] ::testing::AssertionResult AwaitThat(const std::function<bool()>& condition);
 
   void LosePs(int task);
   void ReturnPs(int task);  // Admits a new process of the task.

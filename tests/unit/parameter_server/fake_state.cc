@@ -85,7 +85,7 @@ class FakeState final : public ShardState {
   }
   absl::StatusOr<checkpoint::Snapshot> Take(const checkpoint::TrainingState& state) override {
     checkpoint::Snapshot snapshot;
-    snapshot.state = state;
+    snapshot.state = {state};
     snapshot.model = SetOf(values_);
     for (const auto& [name, kept] : kept_) snapshot.kept[name] = SetOf(kept.second);
     const auto count = std::make_shared<std::string>(count_);

@@ -22,7 +22,7 @@
 
 namespace muster::chief::testing {
 
-// What the workers of a cluster have done together.
+// The work that all workers of a cluster have done.
 struct WorkDone {
   mutable absl::Mutex mu;
   // How often each batch was pushed completely, by (epoch, begin).

@@ -1,5 +1,5 @@
-// A chief and servers of which it loses sight, in any order: what was acknowledged is in whatever
-// it goes on with, as long as a process lives that has it.
+// A chief loses and regains servers in any order. It continues with every acknowledged update, as
+// long as a process that has the update lives.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -15,7 +15,7 @@ namespace {
 constexpr int kServers = 3;
 constexpr Duration kLongAway = std::chrono::hours(1);  // nobody waits in vain for so long
 
-// What a ps task does with its views, and primaries with their backups.
+// A model of a ps task: its views, and its shards as primary and backup.
 struct Process {
   uint64_t incarnation = 0;
   bool reached = true;          // by the chief
@@ -180,7 +180,7 @@ class Cluster {
       backup.synced.insert(shard);
     }
   }
-  // By the last view that workers were told of.
+  // Pushes by the last view that workers have received.
   void Push(int shard) {
     if (workers_view_.shards_size() == 0) return;
     const proto::ShardPlace& place = workers_view_.shards(shard);
@@ -232,7 +232,7 @@ class Cluster {
   int restored_ = 0;
 };
 
-TEST(LostServers, WhatTheChiefGoesOnWithHasWhateverWasAcknowledged) {
+TEST(LostServers, TheChiefContinuesWithEverythingThatWasAcknowledged) {
   int restored = 0;
   for (int seed = 0; seed < 400; ++seed) {
     SCOPED_TRACE(seed);

@@ -19,7 +19,7 @@ void Notes::OnStart(const StartReport& report) {
 }
 void Notes::OnStep(const StepReport& report) {
   absl::MutexLock lock(&mu);
-  told.push_back(report);
+  step_reports.push_back(report);
 }
 void Notes::OnEpoch(const EpochReport& report) {
   absl::MutexLock lock(&mu);
@@ -62,7 +62,7 @@ void Notes::Save(checkpoint::Snapshot snapshot) {
 }
 int64_t Notes::steps() const {
   absl::MutexLock lock(&mu);
-  return told.empty() ? 0 : told.back().step;
+  return step_reports.empty() ? 0 : step_reports.back().step;
 }
 
 }  // namespace muster::chief::testing

@@ -13,7 +13,7 @@
 #include "absl/synchronization/mutex.h"
 #include "common/base/clock.h"
 #include "common/checkpoint/store.h"
-#include "common/train/membership.h"
+#include "common/train/observer.h"
 #include "common/train/state/checkpointing.h"
 #include "tests/unit/checkpoint/memory_file_system.h"
 
@@ -48,7 +48,7 @@ class Notes : public Observer, public CheckpointSink {
   Duration flush = Duration::zero();  // The time that OnSave takes.
   mutable absl::Mutex mu;
   std::vector<StartReport> starts ABSL_GUARDED_BY(mu);
-  std::vector<StepReport> told ABSL_GUARDED_BY(mu);
+  std::vector<StepReport> step_reports ABSL_GUARDED_BY(mu);
   std::vector<EpochReport> epochs ABSL_GUARDED_BY(mu);
   std::vector<ScalarReport> scalars ABSL_GUARDED_BY(mu);
   std::vector<std::pair<std::string, ImageReport>> images ABSL_GUARDED_BY(mu);

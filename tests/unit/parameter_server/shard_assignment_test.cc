@@ -19,7 +19,7 @@ using Targets = std::vector<std::pair<int, int>>;
 constexpr Duration kHeartbeat = seconds(10), kRejoin = seconds(100);
 constexpr ShardPlacement kUnserved;
 
-// Of one task each; 0: it has none.
+// Returns the processes with these incarnations, by task. 0: the task has no process.
 ServerProcesses Processes(std::vector<uint64_t> incarnations) {
   ServerProcesses processes{.incarnations = std::move(incarnations)};
   for (int task = 0; task < static_cast<int>(processes.incarnations.size()); ++task)
@@ -128,7 +128,7 @@ TEST_F(ShardAssignmentTest, ABackupThatIsNotInSyncDoesNot) {
   EXPECT_EQ(Unserved(Processes({20, 0})), Targets());
 }
 
-// As long as workers may not know of a view, its processes alone do not have all.
+// Workers may not know the newest view yet, so its processes may lack updates.
 TEST_F(ShardAssignmentTest, AllThatTheLastKnownViewHadAreAwaited) {
   Lose(0);
   Lose(1);

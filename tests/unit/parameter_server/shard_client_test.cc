@@ -1,4 +1,4 @@
-// Whom the chief takes for a parameter server.
+// Tests which process the chief accepts as a parameter server.
 #include "chief/shards/shard_client.h"
 
 #include <fmt/format.h>
@@ -49,7 +49,7 @@ TEST_F(ShardClientTest, ItsServerAnswers) {
   EXPECT_EQ(servant_.beats, 1);
 }
 
-// Whoever holds a certificate of this cluster, at the address of a ps.
+// Another task with a certificate of this cluster listens at the address of a ps.
 TEST_F(ShardClientTest, NobodyElseIsBelievedToBeItsServer) {
   for (const char* task : {"worker:0", "ps:0", "chief:0", "evaluator:0"}) {
     const absl::Status status = BeatTo(task);
@@ -59,7 +59,7 @@ TEST_F(ShardClientTest, NobodyElseIsBelievedToBeItsServer) {
   EXPECT_EQ(servant_.beats, 0);
 }
 
-TEST_F(ShardClientTest, AChannelSaysWhomItIsFor) {
+TEST_F(ShardClientTest, AChannelNamesItsTask) {
   rpc::ChannelOptions options;
   options.identity = identities_.Of("chief:0");
   EXPECT_FALSE(rpc::MakeChannel("127.0.0.1:1", options).ok());

@@ -63,7 +63,7 @@ class Checkpoint {
     EXPECT_TRUE(store.ok()) << Message(store.status());
     store_ = *std::move(store);
   }
-  // As the cutter does: parameters by way of the replica, slots straight into the file.
+  // Writes like the cutter: parameters through the replica, slots directly into the file.
   checkpoint::Snapshot Write(ShardState* state, const Layout& layout,
                              const std::vector<proto::ChunkContent>& contents, int64_t step) {
     auto slots = SlotsFile::Make(state->slots(), *store_->StageFile(checkpoint::kOptimizerFile));
@@ -99,7 +99,7 @@ std::string ValuesOf(const checkpoint::TensorSet& set, const std::string& name) 
   return bytes;
 }
 
-// What all servers hold, in the order of the chunks.
+// Returns the content of all servers, in the order of the chunks.
 std::vector<proto::ChunkContent> EncodeAll(const ShardState& state, const Layout& layout,
                                            int64_t steps, const StateFiles* files) {
   std::vector<proto::ChunkContent> all;
@@ -178,7 +178,7 @@ TEST(ShardState, AStateGoesFromServersToFilesAndBack) {
   }
 }
 
-// Files are row-major, whatever order the memory of workers and servers has.
+// Files are row-major, for every memory order of workers and servers.
 TEST(ShardState, SlotsOfAnotherOrderAreRowMajorInFiles) {
   const Job job = TestJob();
   const ProgramFactory factory = [] {

@@ -66,7 +66,7 @@ TEST_F(SlotsFileTest, GathersWhatHasAnotherOrder) {
   EXPECT_EQ(slots->Gather(0, 0, "ABCDEFGHIJKL"), "") << "the next ones";
 }
 
-TEST_F(SlotsFileTest, AFullDiskIsToldAtTheEnd) {
+TEST_F(SlotsFileTest, AFullDiskIsReportedAtTheEnd) {
   const auto slots = Make();
   files_.SetCapacity(10);
   slots->Put(0, 0, "abcd");  // the head has left no room

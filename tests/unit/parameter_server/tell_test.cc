@@ -7,6 +7,7 @@
 #include "chief/parameter_server/tell_call.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/server/server.h"
+#include "tests/unit/base/becomes.h"
 #include "tests/unit/parameter_server/fake_cluster.h"
 #include "tests/unit/rpc/identities.h"
 
@@ -29,8 +30,8 @@ Job LongJob() {
 // stores them.
 TEST(Tell, PiecesThatDoNotFitAreRefused) {
   FakeCluster cluster({.job = LongJob()});
-  cluster.Start();
-  cluster.AwaitThat([&] { return cluster.notes().steps() >= 1; });
+  ASSERT_TRUE(cluster.Start());
+  ASSERT_TRUE(cluster.AwaitThat([&] { return cluster.notes().steps() >= 1; }));
   const auto stub = proto::Leases::NewStub(*rpc::MakeChannel(cluster.leases_address()));
   const auto tell = [&](const std::vector<std::string>& pieces, int64_t bytes) {
     const auto context = rpc::WithDeadline(std::chrono::seconds(20));
@@ -70,8 +71,8 @@ TEST(Tell, PiecesThatDoNotFitAreRefused) {
 
 TEST(Tell, OneThatStandsStillGivesWay) {
   FakeCluster cluster({.job = LongJob()});
-  cluster.Start();
-  cluster.AwaitThat([&] { return cluster.notes().steps() >= 1; });
+  ASSERT_TRUE(cluster.Start());
+  ASSERT_TRUE(cluster.AwaitThat([&] { return cluster.notes().steps() >= 1; }));
   const auto stub = proto::Leases::NewStub(*rpc::MakeChannel(cluster.leases_address()));
   struct Silent {
     std::unique_ptr<grpc::ClientContext> context = rpc::WithDeadline(std::chrono::seconds(30));
@@ -91,7 +92,7 @@ TEST(Tell, OneThatStandsStillGivesWay) {
   }
   // Another call must be retried until one of these has been stalled for long enough.
   const int64_t steps = cluster.notes().steps();
-  cluster.AwaitThat([&] {
+  ASSERT_TRUE(cluster.AwaitThat([&] {
     Silent next;
     next.writer = stub->Tell(next.context.get(), &next.reply);
     next.writer->WritesDone();
@@ -99,7 +100,7 @@ TEST(Tell, OneThatStandsStillGivesWay) {
     if (status.error_code() == grpc::StatusCode::INVALID_ARGUMENT) return true;
     EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAVAILABLE) << status.error_message();
     return false;
-  });
+  }));
   // The call that gave way ends: with CANCELLED, or with the error of a request that is cut short.
   std::atomic<int> ended = 0;
   std::vector<std::thread> waiting;
@@ -108,8 +109,9 @@ TEST(Tell, OneThatStandsStillGivesWay) {
       EXPECT_FALSE(call.writer->Finish().ok());
       ++ended;
     });
-  cluster.AwaitThat([&] { return ended > 0; });
-  cluster.AwaitThat([&] { return cluster.notes().steps() > steps; });
+  // The threads are joined in any case.
+  EXPECT_TRUE(cluster.AwaitThat([&] { return ended > 0; }));
+  EXPECT_TRUE(cluster.AwaitThat([&] { return cluster.notes().steps() > steps; }));
   cluster.director().Abort(ProgramError("enough"));
   EXPECT_EQ(Message(cluster.Await()), "enough");
   for (Silent& call : silent) call.context->TryCancel();
@@ -161,7 +163,8 @@ TEST(Tell, AWorkerHoldsOnePlace) {
     piece.set_data("x");
     piece.set_bytes(100);
     ASSERT_TRUE(call.writer->Write(piece));
-    while (service.opened == before) std::this_thread::yield();
+    ASSERT_TRUE(testing_support::Becomes([&] { return service.opened > before; }))
+        << "the call does not reach the service";
   }
   for (size_t i = 0; i + 1 < calls.size(); ++i)
     EXPECT_EQ(calls[i].writer->Finish().error_code(), grpc::StatusCode::CANCELLED) << i;

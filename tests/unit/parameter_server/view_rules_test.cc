@@ -81,8 +81,8 @@ TEST(ViewRules, ARestartedChiefTrustsWhatBothTheRecordAndTheTasksSay) {
   EXPECT_EQ(AdoptPlacements(taken, {{0, 2}, {0, 1}, {1, 2}})[0].primary, 1);
 }
 
-// Whatever is lost and comes back: who counts as holder of a shard has every update of it, unless
-// all holders were lost.
+// After any losses and returns, a task that counts as holder of a shard has every update of it,
+// unless all holders were lost.
 TEST(ViewRules, NobodyCountsWhoLacksAnUpdate) {
   for (int seed = 0; seed < 400; ++seed) {
     std::mt19937 random(seed);

@@ -44,7 +44,7 @@ TEST(PathFactsTest, ComeBackFromJson) {
                        .to = "worker:1",
                        .own_mtu = 9000,
                        .mtu = 1500,
-                       .told_mtu = 1500,
+                       .reported_mtu = 1500,
                        .bits_per_second = 1e9,
                        .round_trip = 1e-4};
   const auto read = PathFactsFromJson(ToJson(path));

@@ -15,7 +15,8 @@ using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-// What is said of a host with these GPUs. The fake library reads the variable when it is loaded.
+// Returns the findings for a host with these GPUs. The fake library reads the variable when it is
+// loaded.
 std::vector<std::string> Said(const char* gpus, const GpuChoice& choice = {}) {
   const auto text = launcher::OutputOfChild(
       [gpus, &choice] {

@@ -107,6 +107,40 @@ TEST(CompareFactsTest, AnotherLibraryFailsAndAnotherDriverIsAWarning) {
   EXPECT_EQ(CodeOf(checks), ExitCode::kDone);
 }
 
+TEST(CompareFactsTest, NamesAnotherVersionAndWhatToInstall) {
+  Facts other = Task("worker:1");
+  other.versions["Muster"] = "2";
+  const auto checks = CompareFacts(Task("chief:0"), other, kGoodClock);
+  EXPECT_THAT(Lines(checks),
+              ElementsAre("ok      worker 1  same job as chief 0; clock +100 us (within 200 us), "
+                          "data address 10.0.0.1",
+                          "FAILED  version   worker 1 has Muster 2, chief 0 has 1: install one "
+                          "build of Muster, with one LibTorch, on all hosts"));
+  EXPECT_EQ(CodeOf(checks), ExitCode::kConfiguration);
+}
+
+TEST(CompareFactsTest, EachVersionThatDiffersIsALine) {
+  Facts chief = Task("chief:0"), other = Task("worker:1");
+  chief.versions["NCCL"] = "2.28.9";
+  chief.versions["NVIDIA driver"] = "580";
+  other.versions = {
+      {"LibTorch", "2.10.0"}, {"Muster", "2"}, {"NCCL", "2.20.5"}, {"NVIDIA driver", "570"}};
+  auto checks = CompareFacts(chief, other, kGoodClock);
+  EXPECT_THAT(Wrong(checks),
+              ElementsAre(HasSubstr("FAILED  version   worker 1 has LibTorch 2.10.0, chief 0 has "
+                                    "2.11.0: install one build"),
+                          HasSubstr("FAILED  version   worker 1 has Muster 2, chief 0 has 1: "),
+                          "warn    version   worker 1 has NCCL 2.20.5, chief 0 has 2.28.9: install "
+                          "one version on all hosts, if GPUs behave differently",
+                          HasSubstr("warn    version   worker 1 has NVIDIA driver 570, chief 0 has "
+                                    "580: install one version")));
+  EXPECT_EQ(CodeOf(checks), ExitCode::kConfiguration);
+  other.versions = {{"Muster", "1"}};  // no LibTorch, and no GPU
+  checks = CompareFacts(chief, other, kGoodClock);
+  EXPECT_THAT(Wrong(checks), IsEmpty());
+  EXPECT_THAT(Lines(checks), ElementsAre(HasSubstr("same job and versions as chief 0")));
+}
+
 TEST(CompareFactsTest, AShiftedClockIsAWarning) {
   const auto clock = [](double seconds, double uncertainty) {
     return Wrong(CompareFacts(Task("chief:0"), Task("worker:1"),
@@ -166,7 +200,7 @@ std::vector<PathFacts> Network(int hosts) {
                          .to = fmt::format("worker:{}", b),
                          .own_mtu = 1500,
                          .mtu = 1500,
-                         .told_mtu = 1500,
+                         .reported_mtu = 1500,
                          .bits_per_second = 10e9,
                          .round_trip = 1e-4});
   return paths;
@@ -221,7 +255,7 @@ TEST(JudgePathsTest, APathThatSwallowsLongPacketsFails) {
 
 TEST(JudgePathsTest, APathWhoseRoutersSayItsMtuIsAWarning) {
   auto paths = Network(2);
-  Find(paths, 0, 1)->mtu = Find(paths, 0, 1)->told_mtu = 1400;
+  Find(paths, 0, 1)->mtu = Find(paths, 0, 1)->reported_mtu = 1400;
   EXPECT_THAT(Wrong(JudgePaths(paths)),
               ElementsAre(HasSubstr("routers report this to the sender")));
   EXPECT_EQ(CodeOf(JudgePaths(paths)), ExitCode::kDone);

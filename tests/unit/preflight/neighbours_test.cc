@@ -86,7 +86,7 @@ TEST_F(NeighboursTest, AllReachAll) {
   }
 }
 
-TEST_F(NeighboursTest, WhoeverIsThroughWaitsForThoseWhoStillCall) {
+TEST_F(NeighboursTest, ATaskThatHasFinishedWaitsForTasksThatStillCall) {
   ports_[1].Close();
   NeighbourOptions slow = Options("worker:1");
   slow.between_calls = milliseconds(700);
@@ -107,7 +107,7 @@ TEST_F(NeighboursTest, WhoeverIsThroughWaitsForThoseWhoStillCall) {
   }
 }
 
-TEST_F(NeighboursTest, WhoeverDoesNotComeIsNamed) {
+TEST_F(NeighboursTest, AnAbsentTaskIsNamed) {
   auto first = Start(0), second = Start(1);
   std::thread other([&] { second->Wait(seconds(3)); });
   const Reachability found = first->Wait(seconds(3));

@@ -18,7 +18,7 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 constexpr Duration kLimit = std::chrono::minutes(1);  // Of what is done in a moment.
-constexpr PathMtu kMtu{.own = 1500, .found = 1500, .told = 1500};
+constexpr PathMtu kMtu{.own = 1500, .found = 1500, .reported = 1500};
 
 // Serves one receiver on a thread.
 class PathTest : public testing::Test {
@@ -46,11 +46,11 @@ class PathTest : public testing::Test {
 };
 
 TEST_F(PathTest, LoopbackPassesThePacketsOfItsInterface) {
-  // As over a slow path: on a busy machine, the answers come late.
+  // The timeout is that of a slow path, because answers come late on a busy machine.
   const auto mtu = ProbeMtu("127.0.0.1", receiver_.ports(), seconds(5), Clock::now() + kLimit);
   ASSERT_TRUE(mtu.ok()) << mtu.status();
   EXPECT_EQ(mtu->found, mtu->own);
-  EXPECT_EQ(mtu->told, mtu->own);
+  EXPECT_EQ(mtu->reported, mtu->own);
   EXPECT_GE(mtu->own, 1280);
 }
 

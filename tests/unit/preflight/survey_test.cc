@@ -46,7 +46,7 @@ class Door {
         if (!WaitFor(socket_.get(), POLLIN, Clock::now() + milliseconds(20))) continue;
         Fd caller(accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
         const std::string line = ReceiveLine(caller.get(), Clock::now() + minutes(1));
-        if (Session::Begins(line)) survey->Accept(std::move(caller), line);
+        if (PeerSession::Begins(line)) survey->Accept(std::move(caller), line);
       }
     });
   }
@@ -79,7 +79,7 @@ class SurveyTest : public testing::Test {
                    .job = {{"seed", 1}},
                    .versions = {{"LibTorch", "2.11.0"}},
                    .data_address = "127.0.0.1"};
-      // Of different hosts, though they are not.
+      // Gives each task another host, although all are on this host.
       facts_[i].host_id = Name(i);
     }
   }
@@ -172,7 +172,7 @@ TEST_F(SurveyTest, ALeaderThatLeavesIsNotAwaited) {
   Start();
   const MonotonicTime start = Clock::now();
   auto session =
-      Session::Dial(options_[0].session, Name(1), doors_[1].address(), start + minutes(1));
+      PeerSession::Dial(options_[0].session, Name(1), doors_[1].address(), start + minutes(1));
   ASSERT_TRUE(session.ok()) << session.status();
   EXPECT_TRUE((*session)->Ask({{"ask", "facts"}}, start + minutes(1)).ok());
   std::thread leave([&session] {
@@ -198,9 +198,9 @@ TEST_F(SurveyTest, ALeaderThatDoesNotComeIsNotAwaitedForLong) {
 
 TEST_F(SurveyTest, ALeaderThatCannotCompareSaysSo) {
   Start();
-  std::thread tell([this] { surveys_[0]->Tell({Name(1)}, "worker 2 was not reached"); });
+  std::thread leader([this] { surveys_[0]->Cancel({Name(1)}, "worker 2 was not reached"); });
   const SurveyResult result = surveys_[1]->Follow();
-  tell.join();
+  leader.join();
   EXPECT_THAT(Lines(result.checks),
               Each(HasSubstr("worker 0 made no comparison: worker 2 was not reached")));
   Close();
@@ -226,7 +226,7 @@ TEST_F(SurveyTest, AnEvaluatorThatIsNotListedComparesItself) {
 TEST_F(SurveyTest, OnlyTheLeaderMayReportAndLetMeasure) {
   Start();
   const MonotonicTime until = Clock::now() + minutes(1);
-  auto session = Session::Dial(options_[2].session, Name(1), doors_[1].address(), until);
+  auto session = PeerSession::Dial(options_[2].session, Name(1), doors_[1].address(), until);
   ASSERT_TRUE(session.ok()) << session.status();
   const Json questions[] = {{{"ask", "report"}, {"checks", Json::array()}},
                             {{"ask", "measure"}, {"to", Name(0)}},
@@ -246,10 +246,10 @@ TEST_F(SurveyTest, OnlyTheLeaderMayReportAndLetMeasure) {
 TEST_F(SurveyTest, FewSessionsMayLetItReceive) {
   Start();
   const MonotonicTime until = Clock::now() + minutes(1);
-  std::vector<std::unique_ptr<Session>> sessions;
+  std::vector<std::unique_ptr<PeerSession>> sessions;
   int receiving = 0;
   for (int i = 0; i < 4; ++i) {
-    auto session = Session::Dial(options_[2].session, Name(1), doors_[1].address(), until);
+    auto session = PeerSession::Dial(options_[2].session, Name(1), doors_[1].address(), until);
     ASSERT_TRUE(session.ok()) << session.status();
     for (int j = 0; j < 2; ++j)
       if ((*session)->Ask({{"ask", "receive"}}, until).ok()) ++receiving;
@@ -277,7 +277,7 @@ class KeyedSession : public testing::Test {
     return *identity;
   }
   // Opens a session from `caller` to `answerer`; returns the error of the caller, and then talks.
-  static absl::Status Open(const SessionOptions& caller, const SessionOptions& answerer,
+  static absl::Status Open(const PeerSessionOptions& caller, const PeerSessionOptions& answerer,
                            const std::string& expected) {
     int port = 0;
     const auto socket = BindTo("127.0.0.1", SOCK_STREAM, &port);
@@ -287,13 +287,13 @@ class KeyedSession : public testing::Test {
       if (!WaitFor(socket->get(), POLLIN, until)) return;
       Fd connection(accept4(socket->get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
       const std::string line = ReceiveLine(connection.get(), until);
-      auto session = Session::Accept(answerer, std::move(connection), line, until);
+      auto session = PeerSession::Accept(answerer, std::move(connection), line, until);
       if (!session.ok()) return;
       EXPECT_EQ((*session)->peer(), caller.self);
       const auto question = (*session)->Receive(until);
       if (question.ok()) (*session)->Send({{"heard", *question}}, until).IgnoreError();
     });
-    auto session = Session::Dial(caller, expected, fmt::format("127.0.0.1:{}", port), until);
+    auto session = PeerSession::Dial(caller, expected, fmt::format("127.0.0.1:{}", port), until);
     absl::Status status = session.status();
     if (session.ok()) {
       const auto answer = (*session)->Ask({{"text", std::string(100'000, 'x')}}, until);

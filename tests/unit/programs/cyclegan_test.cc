@@ -76,7 +76,7 @@ TEST(ResnetGenerator, KeepsShapesAndHasThePapersParameters) {
     for (const at::Tensor& p : net.parameters()) parameters += p.numel();
     return parameters;
   };
-  // What the authors print of theirs: 11.378 and 7.838 million, 2.765 for the discriminator.
+  // The authors print for their networks: 11.378 and 7.838 million, 2.765 for the discriminator.
   EXPECT_EQ(count(nine), 11378179);
   EXPECT_EQ(count(six), 7837699);
   EXPECT_EQ(count(PatchDiscriminator({})), 2764737);

@@ -14,6 +14,7 @@
 
 #include "common/job/job.h"
 #include "common/train/membership.h"
+#include "common/train/observer.h"
 #include "common/train/trainer.h"
 #include "tests/paths.h"
 
@@ -240,7 +241,7 @@ TEST_F(Programs, SeeTheFirstExamplesOfTheJobsData) {
     EXPECT_TRUE(at::equal(seen[i][0], all.narrow(0, 0, i == 0 ? 0 : i + 1)));
   }
   EXPECT_TRUE(seen[3].empty());
-  // What is wrong with the files is said in build(), with the exit code that it has anywhere.
+  // build() reports a problem with the files, with the usual exit code.
   std::filesystem::remove(folder_ + "/x.npy");
   EXPECT_EQ(ExitCodeOf(build()), ExitCode::kDataDamaged);
 }

@@ -370,7 +370,7 @@ TEST_F(BackupTest, UpdatesLeaveWithoutWaitingForThoseBefore) {
   ExpectSame();
 }
 
-// What comes in 32 bits is rounded on both sides.
+// Both sides round gradients of 32 bits.
 TEST_F(BackupTest, WithCompressionBothHoldTheSameBits) {
   for (const push_pull::Compression compression :
        {push_pull::Compression::kBFloat16, push_pull::Compression::kFloat16}) {
@@ -419,7 +419,7 @@ TEST_F(BackupTest, AConnectionThatFailsLosesNothing) {
   }
   end = true;
   for (std::thread& worker : workers) worker.join();
-  // What was acknowledged is there, without any wait.
+  // The acknowledged updates are present without a wait.
   ExpectSame();
   AwaitSynced();
 }

@@ -376,7 +376,7 @@ TEST(EmbeddingTable, EvictsInTheOrderThatIsAskedFor) {
   EXPECT_EQ(left(Eviction::kLeastFrequent), (Keys{1, 2, 3})) << "4 was updated once";
 }
 
-TEST(EmbeddingTable, ARowThatWentBeginsAnew) {
+TEST(EmbeddingTable, ARowThatWasRemovedStartsAgain) {
   EmbeddingTable::Options options = Capped(Eviction::kLeastRecent, 1);
   options.rule = AdagradSpec{};
   options.initializer = {};

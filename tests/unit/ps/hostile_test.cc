@@ -169,7 +169,7 @@ TEST_F(HostileTest, AReadThatIsNotReadIsCancelled) {
   const MonotonicTime until = In(kLong);
   // Waits until the stalled call has ended.
   while (absl::IsResourceExhausted(ps.Fill({}).status())) {
-    ASSERT_LT(Clock::now(), until) << "it goes on";
+    ASSERT_LT(Clock::now(), until) << "the call continues";
     std::this_thread::yield();
   }
   EXPECT_EQ(stalled.End().error_code(), grpc::StatusCode::CANCELLED);
@@ -288,11 +288,11 @@ TEST_F(HostileTest, PiecesMakeNoMoreThanTheirChunkHolds) {
   EXPECT_THAT(std::string(ps_.Fill({piece}).status().message()), HasSubstr("lacks"));
 }
 
-// Tests who may push as worker 0, in a view with one server.
+// Tests which process may push as worker 0, in a view with one server.
 class WorkerTest : public HostileTest {
  protected:
   // Returns the server's answer to a worker that dials as `from` and opens as `speaks_for`.
-  std::string Told(TestPs& ps, const std::string& certificate, int from, int speaks_for) {
+  std::string Answer(TestPs& ps, const std::string& certificate, int from, int speaks_for) {
     job_.servers = 1;
     EXPECT_TRUE(ps.Create(job_.Create(0)).ok());
     const auto filled = ps.Fill(Content(job_, 0, 10));
@@ -318,18 +318,19 @@ class WorkerTest : public HostileTest {
 
 TEST_F(WorkerTest, ComesWithItsOwnCertificate) {
   TestPs ps(Options(kPatient), authority_.Issue("ps:0"));
-  EXPECT_THAT(Told(ps, "worker:1", 0, 0), HasSubstr("worker:1 may not come as worker:0"));
-  EXPECT_THAT(Told(ps, "evaluator:0", 0, 0), HasSubstr("evaluator:0 may not come as worker:0"));
-  EXPECT_THAT(Told(ps, "launcher", 0, 0), HasSubstr("launcher may not come as worker:0"));
-  EXPECT_EQ(Told(ps, "worker:0", 0, 0), "");
+  EXPECT_THAT(Answer(ps, "worker:1", 0, 0), HasSubstr("worker:1 may not come as worker:0"));
+  EXPECT_THAT(Answer(ps, "evaluator:0", 0, 0), HasSubstr("evaluator:0 may not come as worker:0"));
+  EXPECT_THAT(Answer(ps, "launcher", 0, 0), HasSubstr("launcher may not come as worker:0"));
+  EXPECT_EQ(Answer(ps, "worker:0", 0, 0), "");
 }
 
 TEST_F(WorkerTest, SpeaksForItselfAlone) {
-  EXPECT_THAT(Told(ps_, "", 1, 0), HasSubstr("worker 1 came, and speaks for worker 0"));
-  EXPECT_EQ(Told(ps_, "", 0, 0), "");
+  EXPECT_THAT(Answer(ps_, "", 1, 0), HasSubstr("worker 1 came, and speaks for worker 0"));
+  EXPECT_EQ(Answer(ps_, "", 0, 0), "");
   TestPs secure(Options(kPatient), authority_.Issue("ps:0"));
-  EXPECT_THAT(Told(secure, "worker:1", 1, 0), HasSubstr("worker 1 came, and speaks for worker 0"));
-  EXPECT_EQ(Told(secure, "worker:1", 1, 1), "");
+  EXPECT_THAT(Answer(secure, "worker:1", 1, 0),
+              HasSubstr("worker 1 came, and speaks for worker 0"));
+  EXPECT_EQ(Answer(secure, "worker:1", 1, 1), "");
 }
 
 TEST_F(HostileTest, ACopyHasAShortName) {

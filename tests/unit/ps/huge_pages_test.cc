@@ -172,7 +172,7 @@ TEST(EmbeddingTable, WithoutMemoryARowHasItsInitialValuesOrDoesNotExist) {
   });
   EXPECT_EQ(rows, table->size());
   EXPECT_GT(rows, 0);
-  ASSERT_TRUE(table->Push(keys, gradients, 0.1, true).ok()) << "and goes on";
+  ASSERT_TRUE(table->Push(keys, gradients, 0.1, true).ok()) << "the table stays usable";
 }
 
 }  // namespace

@@ -112,7 +112,7 @@ TEST(Layout, SmallVariablesShareAChunk) {
   EXPECT_EQ(layout.chunks[0][0].elements(), 20);
 }
 
-// As they come in a call, from whoever makes it.
+// The sizes of a call from any caller.
 TEST(Layout, SizesThatNoJobHasAreRefused) {
   EXPECT_TRUE(CheckSizes(Variables(), Options(2)).ok());
   constexpr int64_t kHuge = int64_t{1} << 40, kHalf = int64_t{1} << 62;

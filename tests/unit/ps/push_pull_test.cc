@@ -114,7 +114,7 @@ class PushPullTest : public ::testing::Test {
     }
     return answers;
   }
-  // What the server says to a frame that a ShardConnection would not send.
+  // Returns the server's answer to a frame that a ShardConnection would not send.
   std::string AnswerTo(FrameHeader header, const std::vector<RequestPart>& parts,
                        bool open = true) {
     if (open) SendOpen();
@@ -217,7 +217,7 @@ TEST_F(PushPullTest, APushThatWasCutOffIsResumedAndCountsOnce) {
   EXPECT_EQ(parameters_, std::vector<float>(kElements, 9.5));
 }
 
-TEST_F(PushPullTest, WhatDoesNotFitIsToldAndChangesNothing) {
+TEST_F(PushPullTest, ARequestThatDoesNotFitIsReportedAndChangesNothing) {
   const auto refused = [&](Open open) {
     Reconnect();
     Link(open);
@@ -336,7 +336,7 @@ TEST_F(PushPullTest, NobodyWaitsForEver) {
   EXPECT_TRUE(absl::IsAborted(served_)) << served_;
 }
 
-// Frames of noise: whatever comes, the server ends in order and holds what it held.
+// Frames of noise: after any of them the server ends in order, and its state is unchanged.
 TEST_F(PushPullTest, NoiseChangesNothing) {
   std::mt19937_64 random(11);
   for (int round = 0; round < 200; ++round) {
@@ -404,7 +404,7 @@ TEST_F(PushPullTest, MemoryThatCannotBeSharedIsDeclined) {
   EXPECT_EQ(link_->declined(), "the server does not share memory");
   EXPECT_EQ(parameters_, std::vector<float>(kElements, 9.5));
   options_.share_memory = true;
-  // Of another length than the shard's.
+  // Shared memory of another length than the shard's.
   Reconnect();
   ShardConnection::Options options = LinkOptions();
   options.gradients = shared_.get();
@@ -435,7 +435,8 @@ TEST_F(PushPullTest, WhatIsNotFiniteIsRefusedAndTheRestIsTaken) {
       EXPECT_EQ((*answers)[c].pushed.updates, c == 1 ? 0 : 1);
       EXPECT_EQ(parameters_[options_.chunks[c].begin], c == 1 ? 10 : 9.5f);
     }
-    // The connection goes on; what is large and finite is none of it, whatever it is rounded to.
+    // The connection stays usable. A large finite gradient is applied, also if rounding makes it
+    // infinite.
     std::ranges::fill(gradients_, 1e6f);
     const auto large = Move(Pushes(2));
     ASSERT_TRUE(large.ok()) << large.status();

@@ -14,6 +14,7 @@
 #include "absl/time/time.h"
 #include "common/push_pull/client.h"
 #include "ps/replication/replication_wire.h"
+#include "tests/unit/base/becomes.h"
 #include "tests/unit/ps/ps_cluster.h"
 
 namespace muster::ps {
@@ -23,6 +24,7 @@ using push_pull::PushPullClient;
 using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using testing_support::Becomes;
 
 constexpr uint64_t ViewNumber(int n) { return 1ull << 32 | n; }
 
@@ -138,13 +140,14 @@ class ReplicationTest : public ::testing::Test {
     ASSERT_TRUE(outcome.ok()) << outcome.status();
   }
 
-  // Workers that push until they are told to end.
+  // Workers that push until the test ends them.
   class Load {
    public:
     Load(ReplicationTest* test, int workers, std::function<float(int, uint64_t)> gradient)
         : test_(test) {
       for (int w = 0; w < workers; ++w) {
         PushPullClient& client = test->MakeClient(w);
+        clients_.push_back(&client);
         threads_.emplace_back([this, w, &client, gradient] {
           for (uint64_t n = 1; !end_; ++n) {
             test_->Push(client, n, gradient(w, n));
@@ -154,9 +157,16 @@ class ReplicationTest : public ::testing::Test {
       }
     }
     ~Load() { End(); }
-    void Await(int64_t more) const {
-      const int64_t until = pushes_ + more;
-      while (pushes_ < until) std::this_thread::yield();  // ctest bounds it
+    // Waits for this many more pushes. Where they do not come, ends the workers, so that the test
+    // can end.
+    ::testing::AssertionResult Await(int64_t more) {
+      const int64_t begin = pushes_;
+      if (Becomes([&] { return pushes_ >= begin + more; })) return ::testing::AssertionSuccess();
+      const int64_t came = pushes_ - begin;
+      end_ = true;
+      for (PushPullClient* const client : clients_)
+        client->Abort(DeadlinePassed("the pushes did not come"));
+      return ::testing::AssertionFailure() << came << " of " << more << " pushes came in a minute";
     }
     // How many pushes there were.
     int64_t End() {
@@ -168,6 +178,7 @@ class ReplicationTest : public ::testing::Test {
 
    private:
     ReplicationTest* const test_;
+    std::vector<PushPullClient*> clients_;
     std::atomic<bool> end_ = false;
     std::atomic<int64_t> pushes_ = 0;
     std::vector<std::thread> threads_;
@@ -203,7 +214,7 @@ class ReplicationTest : public ::testing::Test {
       if (std::ranges::find(beat->synced(), shard) != beat->synced().end()) return;
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
     }
-    FAIL() << "shard " << shard << ": " << ps_[task]->Beat()->trouble();
+    FAIL() << "shard " << shard << ": " << ps_[task]->Beat()->backup_error();
   }
 
   static float One(int, uint64_t) { return 1; }
@@ -234,7 +245,7 @@ TEST_F(ReplicationTest, ABackupHoldsTheSameBitsInTheSameOrder) {
   SetView(1, kBoth);
   {
     Load load(this, 3, [](int worker, uint64_t n) { return 1.0f / (worker + 3 + n); });
-    load.Await(100);
+    ASSERT_TRUE(load.Await(100));
   }
   std::vector<std::vector<ChunkState>> before;
   for (int task : {0, 1}) {
@@ -268,10 +279,10 @@ TEST_F(ReplicationTest, LossOfAServerLosesNoAcknowledgedUpdate) {
     Fill(1000);
     SetView(10 * lost + 1, kBoth);
     Load load(this, 3, One);
-    load.Await(30 + 7 * lost);
+    ASSERT_TRUE(load.Await(30 + 7 * lost));
     ps_[lost].reset();
     SetView(10 * lost + 2, lost == 0 ? kOnly1 : kOnly0);
-    load.Await(30);
+    ASSERT_TRUE(load.Await(30));
     const int64_t pushes = load.End();
     for (int shard : {0, 1}) ExpectUpdates(1 - lost, shard, pushes, 1000);
   }
@@ -282,7 +293,7 @@ TEST_F(ReplicationTest, AReturningServerCatchesUpUnderLoadAndTakesOver) {
   int view = 0;
   SetView(++view, kOnly0);
   Load load(this, 3, One);
-  load.Await(10);
+  ASSERT_TRUE(load.Await(10));
   // Each loses all that it held, is filled by the other one, and takes its place.
   for (int round = 0; round < 4; ++round) {
     const int primary = round % 2, backup = 1 - primary;
@@ -291,11 +302,11 @@ TEST_F(ReplicationTest, AReturningServerCatchesUpUnderLoadAndTakesOver) {
     SetView(++view, primary == 0 ? kCatchUp1 : kCatchUp0);
     for (int shard : {0, 1}) AwaitSynced(primary, shard);
     EXPECT_THAT(ps_[backup]->Beat()->serving(), ElementsAre(0, 1));
-    load.Await(20);
+    ASSERT_TRUE(load.Await(20));
     if (round >= 2) SetView(++view, {{primary, backup, true}, {primary, backup, true}});
     ps_[primary].reset();
     SetView(++view, primary == 0 ? kOnly1 : kOnly0);
-    load.Await(20);
+    ASSERT_TRUE(load.Await(20));
   }
   const int64_t pushes = load.End();
   for (int shard : {0, 1}) ExpectUpdates(0, shard, pushes, 5000);
@@ -306,13 +317,13 @@ TEST_F(ReplicationTest, NewViewsOfTheSamePlacesLoseNothing) {
   SetView(1, kAllOn0);
   Load load(this, 3, One);
   for (int view = 2; view < 30; ++view) {
-    load.Await(3);
+    ASSERT_TRUE(load.Await(3));
     SetView(view, kAllOn0);
   }
-  load.Await(3);
+  ASSERT_TRUE(load.Await(3));
   ps_[0].reset();
   SetView(30, kOnly1);
-  load.Await(3);
+  ASSERT_TRUE(load.Await(3));
   const int64_t pushes = load.End();
   for (int shard : {0, 1}) ExpectUpdates(1, shard, pushes, 5000);
 }
@@ -328,15 +339,14 @@ TEST_F(ReplicationTest, WithoutItsBackupAPrimaryAcknowledgesNothingUntilThereIsA
     Push(client, 2, 1);
     done = true;
   });
-  while (ps_[0]->Beat()->trouble().empty()) std::this_thread::yield();
-  std::this_thread::sleep_for(std::chrono::milliseconds(300));  // it would have come by now
-  EXPECT_FALSE(done);
-  EXPECT_THAT(ps_[0]->Beat()->trouble(), HasSubstr("on ps 1 cannot be brought up to date"));
+  EXPECT_TRUE(Becomes([&] { return !ps_[0]->Beat()->backup_error().empty(); }));
+  EXPECT_THAT(ps_[0]->Beat()->backup_error(), HasSubstr("on ps 1 cannot be brought up to date"));
   const auto both_wait = [&] {
     const auto waiting = ps_[0]->Beat()->waiting();
     return waiting.contains(0) && waiting.contains(1) && waiting.at(0) > 0.3 && waiting.at(1) > 0.3;
   };
-  while (!both_wait()) std::this_thread::yield();  // ctest bounds it
+  EXPECT_TRUE(Becomes(both_wait)) << "in both shards for 0.3 s";
+  EXPECT_FALSE(done);
   SetView(2, kCatchUp1);
   worker.join();
   EXPECT_TRUE(ps_[0]->Beat()->waiting().empty());
@@ -350,12 +360,12 @@ TEST_F(ReplicationTest, ABackupThatDoesNotCountYetHoldsNobodyUp) {
   SetView(2, kCatchUp1);
   PushPullClient& client = MakeClient(0);
   for (uint64_t n = 1; n <= 3; ++n) Push(client, n, 1);
-  while (ps_[0]->Beat()->trouble().empty()) std::this_thread::yield();
+  ASSERT_TRUE(Becomes([&] { return !ps_[0]->Beat()->backup_error().empty(); }));
   EXPECT_THAT(ps_[0]->Beat()->synced(), ElementsAre());
   for (int shard : {0, 1}) ExpectUpdates(0, shard, 3, 100);
 }
 
-// It was stopped, replaced, and goes on where it was, with a worker's request in its hands.
+// The primary was stopped and replaced. It wakes with a worker's request that is not answered yet.
 TEST_F(ReplicationTest, AFrozenPrimaryThatWakesChangesNothing) {
   Fill(100);
   SetView(1, kAllOn0);
@@ -366,16 +376,17 @@ TEST_F(ReplicationTest, AFrozenPrimaryThatWakesChangesNothing) {
   // Only the other one hears of the new view.
   const proto::View view = View(2, kOnly1);
   ASSERT_TRUE(ps_[1]->SetView(view).ok());
-  absl::Status told;
+  absl::Status pushed;
   std::thread waiting([&] {
     auto transfers = late.Transfers(0, 1);
-    told = late.Push(0, 2, transfers);
+    pushed = late.Push(0, 2, transfers);
     EXPECT_FALSE(transfers[0].done);
   });
-  while (ps_[0]->service->status().updates < 2) std::this_thread::yield();
+  EXPECT_TRUE(Becomes([&] { return ps_[0]->service->status().updates >= 2; }))
+      << ps_[0]->service->status().updates;
   std::this_thread::sleep_for(std::chrono::milliseconds(300));
   for (const ChunkState& state : States(1, 0)) EXPECT_EQ(state.updates, 1);
-  // The worker that was waiting goes on with the new one, under the same number.
+  // The worker that was waiting continues with the new primary, with the same sequence number.
   TestWorker again(1, kLife + 1, job_);
   ASSERT_TRUE(again.Connect(view).ok());
   transfers = again.Transfers(0, 1);
@@ -385,7 +396,7 @@ TEST_F(ReplicationTest, AFrozenPrimaryThatWakesChangesNothing) {
   // At last it hears of the view too.
   ASSERT_TRUE(ps_[0]->SetView(view).ok());
   waiting.join();
-  EXPECT_FALSE(told.ok());
+  EXPECT_FALSE(pushed.ok());
   EXPECT_FALSE(late.Pull(0).ok());
   EXPECT_THAT(ps_[0]->Beat()->serving(), ElementsAre());
   for (const ChunkState& state : States(1, 0)) EXPECT_EQ(state.updates, 2);
@@ -412,7 +423,7 @@ TEST_F(ReplicationTest, AShardThatIsSetBackTakesItsBackupAlong) {
     for (const ChunkState& state : States(1, shard)) EXPECT_THAT(state.parameters, Each(49));
 }
 
-TEST_F(ReplicationTest, WhoeverIsNoPrimaryOfTheViewIsRefused) {
+TEST_F(ReplicationTest, AProcessThatIsNoPrimaryOfTheViewIsRefused) {
   Fill(10);
   SetView(1, kBoth);
   transport::AbortSignal abort;
@@ -426,7 +437,7 @@ TEST_F(ReplicationTest, WhoeverIsNoPrimaryOfTheViewIsRefused) {
   options.ticket = "ticket";
   options.address = ps_[1]->address();
   options.backup = 1;
-  const auto trouble_of = [&](const ReplicationOptions& options) {
+  const auto backup_error_of = [&](const ReplicationOptions& options) {
     const std::shared_ptr<ShardStore> local =
         ShardStore::Make({job_.layout().chunks[0], {SgdSpec{}}});
     for (const proto::ChunkContent& content : Content(job_, 0, 7))
@@ -441,15 +452,15 @@ TEST_F(ReplicationTest, WhoeverIsNoPrimaryOfTheViewIsRefused) {
   };
   ReplicationOptions wrong = options;
   wrong.ticket = "guess";
-  EXPECT_THAT(trouble_of(wrong), HasSubstr("ticket"));
+  EXPECT_THAT(backup_error_of(wrong), HasSubstr("ticket"));
   wrong = options;
   ++wrong.layout;
-  EXPECT_THAT(trouble_of(wrong), HasSubstr("has other variables"));
+  EXPECT_THAT(backup_error_of(wrong), HasSubstr("has other variables"));
   wrong = options;
   wrong.shard = 1;
-  EXPECT_THAT(trouble_of(wrong), HasSubstr("ps 1 is no backup of shard 1"));
+  EXPECT_THAT(backup_error_of(wrong), HasSubstr("ps 1 is no backup of shard 1"));
   SetView(2, kBoth);
-  EXPECT_THAT(trouble_of(options), HasSubstr("left this generation"));
+  EXPECT_THAT(backup_error_of(options), HasSubstr("left this generation"));
   SetView(3, kOnly1);
   for (const ChunkState& state : States(1, 0)) EXPECT_THAT(state.parameters, Each(10));
 }
@@ -519,7 +530,7 @@ TEST(ReplicationWireTest, AGradientMayHaveNoRows) {
   }
 }
 
-TEST(ReplicationWireTest, DamagedFramesAreTold) {
+TEST(ReplicationWireTest, DamagedFramesAreReported) {
   ReplicaFrame frame;
   frame.chunk = 3;
   frame.taken = 1ull << 40;

@@ -206,7 +206,7 @@ void Append(std::string* bytes, std::span<const T> values) {
   bytes->append(reinterpret_cast<const char*>(values.data()), values.size_bytes());
 }
 
-// Of odd sizes, so that frames lie across what is read ahead.
+// The requests have odd sizes, so that frames cross the boundaries of the read buffer.
 TEST_F(RowStore, ManySmallRequestsCostFewSystemCalls) {
   const auto expected = Make();
   ASSERT_TRUE(store_->Fill(0, {}).ok() && expected->Fill(0, {}).ok());
@@ -286,7 +286,8 @@ TEST_F(RowStore, ACopyGoesOnAsTheOriginal) {
 
 TEST_F(RowStore, RefusesRowsThatAreNotFinite) {
   ASSERT_TRUE(store_->Fill(0, {}).ok());
-  const std::vector<uint64_t> keys = {4, ~0ull, 0x7f8000007f800000};  // no numbers, whatever bits
+  const std::vector<uint64_t> keys = {4, ~0ull,
+                                      0x7f8000007f800000};  // any bits, which are no numbers
   ASSERT_TRUE(Push(*store_, 0, 1, keys, 0.5)->applied);
   const std::vector<float> before = Rows(*store_, keys);
   for (const float odd : {HUGE_VALF, std::nanf("")}) {
@@ -479,7 +480,7 @@ class RowService : public ::testing::TestWithParam<bool> {
     EXPECT_TRUE(rows.ok()) << rows.status();
     return rows.ok() ? *rows : nullptr;
   }
-  // As the chief brings rows to servers; behind what is in `contents`, by shard.
+  // Sends rows like the chief, and appends them to `contents`, by shard.
   void SendRows(const checkpoint::RowSources& files,
                 std::vector<std::vector<proto::ChunkContent>>* contents) {
     const Layout layout = job_.layout();
@@ -502,7 +503,7 @@ class RowService : public ::testing::TestWithParam<bool> {
     proto::View view;
     view.set_number((1ull << 32) | number);
     view.set_ticket("ticket");
-    ClientView told = {view.number(), "ticket", {}};
+    ClientView client_view = {view.number(), "ticket", {}};
     for (int shard : {0, 1}) {
       proto::ShardPlace& place = *view.add_shards();
       place.set_shard(shard);
@@ -510,7 +511,7 @@ class RowService : public ::testing::TestWithParam<bool> {
       place.set_backup(backups[shard]);
       if (backups[shard] >= 0) place.set_backup_address(ps_[backups[shard]]->address());
       place.set_backup_in_sync(in_sync);
-      told.shards.push_back({primaries[shard], ps_[primaries[shard]]->address(), "host"});
+      client_view.shards.push_back({primaries[shard], ps_[primaries[shard]]->address(), "host"});
     }
     for (auto& ps : ps_) {
       if (ps != nullptr) {
@@ -518,7 +519,7 @@ class RowService : public ::testing::TestWithParam<bool> {
       }
     }
     absl::MutexLock lock(&mutex_);
-    view_ = std::move(told);
+    view_ = std::move(client_view);
     changed_.SignalAll();
   }
   absl::StatusOr<ClientView> NextView(uint64_t newer_than) {
@@ -646,7 +647,7 @@ class RowService : public ::testing::TestWithParam<bool> {
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;
   std::list<std::vector<float>> memory_;
   std::unique_ptr<PushPullClient> client_, other_;
-  std::map<std::pair<int, int>, int64_t> others_;  // as the last pull told
+  std::map<std::pair<int, int>, int64_t> others_;  // of the last pull
 };
 INSTANTIATE_TEST_SUITE_P(Replicas, RowService, ::testing::Bool(),
                          [](const auto& info) { return info.param ? "Two" : "One"; });
@@ -704,7 +705,7 @@ TEST_P(RowService, PullsAndPushesByKeyAndKeepsCopies) {
   SendRows(files, &copies);
   for (int task : {0, 1}) Fill(task, copies[task]);
   EXPECT_EQ(PullAll(all), Expected(*table, all));
-  // And goes on: slots came along.
+  // Training continues, because slots are restored too.
   ASSERT_TRUE(PushOnes(5, keys).ok());
   ASSERT_TRUE(table->Push(keys, std::vector<float>(keys.size() * kWidth, 1.f), 0.5).ok());
   EXPECT_EQ(PullAll(all), Expected(*table, all));

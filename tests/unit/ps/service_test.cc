@@ -3,6 +3,7 @@
 #include <atomic>
 #include <thread>
 
+#include "tests/unit/base/becomes.h"
 #include "tests/unit/ps/ps_cluster.h"
 
 namespace muster::ps {
@@ -72,7 +73,7 @@ TEST_F(ServiceTest, WhatIsPushedIsPulledCutReadAndFilledAgain) {
   const auto cut = ps_[1]->Cut("a");
   ASSERT_TRUE(cut.ok()) << cut.status();
   EXPECT_THAT(cut->shards(), ElementsAre(1));
-  // The copy stays as it is while training goes on.
+  // The copy stays as it is while training continues.
   auto transfers = worker.Transfers(1, 1);
   ASSERT_TRUE(worker.Push(1, 3, transfers).ok());
   const auto chunks = ps_[1]->Read("a", 1);
@@ -85,7 +86,7 @@ TEST_F(ServiceTest, WhatIsPushedIsPulledCutReadAndFilledAgain) {
   }
   EXPECT_EQ(ps_[1]->Beat()->updates(), 3);
 
-  // Another process goes on from there, and knows what is in it.
+  // Another process continues from this copy, and knows the pushes in it.
   ps_[1] = MakePs(1);
   ASSERT_TRUE(ps_[1]->Create(job_.Create(1)).ok());
   ASSERT_TRUE(ps_[1]->Fill(*chunks).ok());
@@ -206,7 +207,7 @@ TEST_F(ServiceTest, AnEpochThatNoRunHasReachedIsRefused) {
     create.set_run_id("run-2");
     expect_refused(ps_[0]->Create(create).status());
   }
-  EXPECT_EQ(ps_[0]->Beat("")->view(), kView) << "the chief of now goes on";
+  EXPECT_EQ(ps_[0]->Beat("")->view(), kView) << "the current chief is still served";
   EXPECT_TRUE(ps_[0]->Beat("", 1'000'001).ok());
 }
 
@@ -228,7 +229,8 @@ TEST_F(ServiceTest, ASupersededChiefFillsNothingMore) {
     return ps_[0]->Read("now", 0, term)->at(chunk).parameters();
   };
   write(0);
-  while (parameters(0, 1) != content[0].parameters()) std::this_thread::yield();
+  ASSERT_TRUE(
+      testing_support::Becomes([&] { return parameters(0, 1) == content[0].parameters(); }));
   ASSERT_TRUE(ps_[0]->Beat("", 2).ok());
   write(1);
   writer->WritesDone();
@@ -258,7 +260,7 @@ TEST_F(ServiceTest, WhatDoesNotFitIsRefusedWithASentence) {
   other = job_;
   other.optimizer = R"("adam")";
   expect_invalid(ps_[0]->Create(other.Create(0)).status(), "another optimizer 0");
-  // Of more optimizers than it was created with, and of fewer.
+  // Requests with more optimizers than the shards were created with, and with fewer.
   proto::CreateRequest more = job_.Create(0);
   more.add_optimizers(job_.optimizer);
   expect_invalid(ps_[0]->Create(more).status(), "1 optimizers of run run-1, not 2");
@@ -393,7 +395,7 @@ TEST_F(ServiceTest, APushWaitsWhileTheChiefIsSilent) {
   });
   while (Clock::now() < heard + 2 * kChiefSilence) std::this_thread::yield();
   EXPECT_FALSE(over) << "the chief is silent";
-  // The push goes on with the beat: whether it is counted in its answer is a matter of chance.
+  // The push continues after the beat, so the answer of the beat may or may not count it.
   speaks = true;
   chief = std::thread(speak);
   pushing.join();
@@ -402,7 +404,7 @@ TEST_F(ServiceTest, APushWaitsWhileTheChiefIsSilent) {
   EXPECT_EQ(ps_[0]->Beat()->updates(), 2);
 }
 
-TEST_F(ServiceTest, AWorkerIsToldThatTheChiefIsSilentForEver) {
+TEST_F(ServiceTest, AWorkerLearnsThatTheChiefIsSilentForEver) {
   PsServiceOptions options;
   options.chief_silence = options.new_view = kChiefSilence;
   ps_[0] = std::make_unique<TestPs>(options);
@@ -430,7 +432,7 @@ TEST_F(ServiceTest, LostWorkersAreRefused) {
   EXPECT_THAT(Text(late), HasSubstr("worker 0 was lost"));
   transfers = other.Transfers(0, 1);
   EXPECT_TRUE(other.Push(0, 1, transfers).ok());
-  // Its successor counts anew.
+  // Its successor counts from 1 again.
   ASSERT_TRUE(ps_[0]->SetWorkers({{0, kLife + 2}, {1, kLife + 1}}, 3).ok());
   TestWorker again(0, kLife + 2, job_);
   ASSERT_TRUE(again.Connect(View()).ok());

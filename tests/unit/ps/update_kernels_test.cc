@@ -118,7 +118,7 @@ TEST(RowwiseAdagrad, IsTheSameOnEveryProcessorToTheLastBit) {
 }
 
 // A warm-up begins at 0, by which FTRL divides.
-TEST(Ftrl, LeavesRangesAndRowsAloneWhereTheRateIsZero) {
+TEST(FtrlKernel, LeavesRangesAndRowsAloneWhereTheRateIsZero) {
   const RuleSpec spec = ParseOptimizer(Json("ftrl"))->rule;
   const size_t size = 37;
   for (const double rate : {0.0, 1e-300, 1e-40}) {

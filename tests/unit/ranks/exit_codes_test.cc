@@ -32,7 +32,7 @@ class ExitCodes : public testing::Test {
   const std::string folder_ = testing::TempDir() + "/exit-codes-" + std::to_string(getpid());
 };
 
-TEST_F(ExitCodes, AreOfTheChiefAndOfWhoeverFailsForGood) {
+TEST_F(ExitCodes, AreOfTheChiefAndOfTasksThatFailPermanently) {
   EXPECT_EQ(Written(0, 0), "0 -");
   EXPECT_EQ(Written(0, 2), "2 2");
   EXPECT_EQ(Written(0, 127), "127 127");

@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "common/rpc/channel.h"
+#include "common/rpc/host.h"
 #include "common/rpc/server/listen.h"
 #include "common/rpc/server/server.h"
 #include "proto/coordinator.grpc.pb.h"
@@ -54,6 +55,8 @@ grpc::Status Ask(const std::string& address, grpc::ClientContext* context) {
 }
 
 std::string Loopback(const Server& server) { return fmt::format("127.0.0.1:{}", server.port()); }
+// The same port at another address of this host.
+std::string Elsewhere(const Server& server) { return fmt::format("127.0.0.2:{}", server.port()); }
 
 TEST(Rpc, AnswersACallWithADeadlineAndRefusesOneWithout) {
   Careless service;
@@ -116,6 +119,11 @@ TEST(Rpc, ListensOnTheNamedInterfaceOnly) {
   ASSERT_TRUE(plan.ok());
   EXPECT_EQ(plan->addresses, std::vector<std::string>{"127.0.0.1:0"});
   EXPECT_THAT(plan->note, IsEmpty());
+  Careless service;
+  const auto server = StartOn("127.0.0.1:0", &service);
+  ASSERT_TRUE(server.ok()) << Message(server.status());
+  EXPECT_TRUE(Ask(Loopback(**server), WithDeadline(kCall).get()).ok());
+  EXPECT_EQ(ProbeNamedPort(Elsewhere(**server), kCall), PortState::kRefused);
 }
 
 TEST(Rpc, ListensOnAllInterfacesWhereTheNameIsNotLocal) {
@@ -129,10 +137,13 @@ TEST(Rpc, ListensOnAllInterfacesWhereTheNameIsNotLocal) {
   const auto server = StartOn("192.0.2.1:0", &service);
   ASSERT_TRUE(server.ok()) << Message(server.status());
   EXPECT_TRUE(Ask(Loopback(**server), WithDeadline(kCall).get()).ok());
+  EXPECT_EQ(ProbeNamedPort(Elsewhere(**server), kCall), PortState::kOpen);
 }
 
-// Calls a method for which there is no generated stub.
-grpc::StatusCode AskFor(const std::string& method, const std::shared_ptr<grpc::Channel>& channel) {
+// Calls a method for which there is no generated stub. An empty request is also health's for the
+// whole server.
+grpc::StatusCode AskFor(const std::string& method, const std::shared_ptr<grpc::Channel>& channel,
+                        const std::string& request = "", std::string* answer = nullptr) {
   grpc::TemplatedGenericStub<grpc::ByteBuffer, grpc::ByteBuffer> stub(channel);
   grpc::CompletionQueue queue;
   // The server requires no deadline for health. The test has one so that it ends.
@@ -143,10 +154,9 @@ grpc::StatusCode AskFor(const std::string& method, const std::shared_ptr<grpc::C
   grpc::Status status;
   call->StartCall(reinterpret_cast<void*>(1));
   EXPECT_TRUE(queue.Next(&tag, &ok));
-  // An empty message, which is also health's request for the whole server.
-  grpc::Slice nothing;
-  grpc::ByteBuffer empty(&nothing, 1), reply;
-  call->WriteLast(empty, grpc::WriteOptions(), reinterpret_cast<void*>(2));
+  const grpc::Slice bytes(request);
+  grpc::ByteBuffer message(&bytes, 1), reply;
+  call->WriteLast(message, grpc::WriteOptions(), reinterpret_cast<void*>(2));
   EXPECT_TRUE(queue.Next(&tag, &ok));
   call->Read(&reply, reinterpret_cast<void*>(3));
   EXPECT_TRUE(queue.Next(&tag, &ok));
@@ -154,6 +164,12 @@ grpc::StatusCode AskFor(const std::string& method, const std::shared_ptr<grpc::C
   EXPECT_TRUE(queue.Next(&tag, &ok));
   queue.Shutdown();
   while (queue.Next(&tag, &ok)) {
+  }
+  if (answer != nullptr) {
+    std::vector<grpc::Slice> slices;
+    EXPECT_TRUE(reply.Dump(&slices).ok());
+    for (const grpc::Slice& slice : slices)
+      answer->append(reinterpret_cast<const char*>(slice.begin()), slice.size());
   }
   return status.error_code();
 }
@@ -168,7 +184,10 @@ TEST(Rpc, HealthAndReflectionAnswer) {
   ASSERT_TRUE(server.ok());
   const auto channel = *MakeChannel(Loopback(**server));
   EXPECT_EQ(AskFor(kHealth, channel), grpc::StatusCode::OK);
-  EXPECT_NE(AskFor(kReflection, channel), grpc::StatusCode::UNIMPLEMENTED);
+  const std::string list_services("\x3a\0", 2);  // ServerReflectionRequest with an empty field 7
+  std::string services;
+  EXPECT_EQ(AskFor(kReflection, channel, list_services, &services), grpc::StatusCode::OK);
+  EXPECT_THAT(services, HasSubstr("muster.proto.Coordinator"));
 }
 
 // A connection counts as a peer's from its first call on. A call of health does not count.

@@ -299,7 +299,7 @@ TEST_F(IdentityOfCalls, ReachTheHandlerAsWhoTheCertificateSays) {
   EXPECT_EQ(Call(Make("worker:1"), "worker:0").error_code(), grpc::StatusCode::PERMISSION_DENIED);
 }
 
-TEST_F(IdentityOfCalls, OfWhomTheRuleRefusesDoNotReachTheHandler) {
+TEST_F(IdentityOfCalls, ThatTheRuleRefusesDoNotReachTheHandler) {
   Start(Make("chief:0"));
   EXPECT_EQ(Call(Make("ps:0"), "ps:0").error_code(), grpc::StatusCode::PERMISSION_DENIED);
   EXPECT_EQ(service_.calls, 0);

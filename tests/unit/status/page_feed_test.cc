@@ -93,7 +93,7 @@ void TrainTo(RunWatch* watch, int64_t step) {
 
 class Feed : public testing::Test {
  protected:
-  // What a browser has after a message.
+  // Updates the browser's state with a message.
   void Take(const PageMessage& message) {
     const Json json = Parsed(message.text);
     seen_ = message.id;

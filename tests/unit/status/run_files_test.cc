@@ -10,7 +10,7 @@
 
 #include "common/process/process_start.h"
 #include "common/summary/event_writer.h"
-#include "deploy/status/chief_link.h"
+#include "deploy/status/status_client.h"
 #include "deploy/status/status_text.h"
 
 namespace muster::status {

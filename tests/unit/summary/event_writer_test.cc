@@ -20,7 +20,7 @@ namespace {
 using testing::HasSubstr;
 
 // RFC 3720, appendix B.4, and the usual check value.
-TEST(Crc32c, GivesTheStandardsValues) {
+TEST(EventChecksum, GivesTheStandardsValues) {
   EXPECT_EQ(Crc32c("123456789"), 0xE3069283u);
   EXPECT_EQ(Crc32c(std::string(32, '\0')), 0x8A9136AAu);
   EXPECT_EQ(Crc32c(std::string(32, '\xff')), 0x62A8AB43u);
@@ -177,7 +177,7 @@ TEST_F(Writer, IsTheLastOfItsFolderWhateverClocksSay) {
   }
 }
 
-TEST_F(Writer, FlushesInTimeAndWhenTold) {
+TEST_F(Writer, FlushesInTimeAndOnRequest) {
   auto lazy = EventWriter::Open(folder_, {.flush_interval = std::chrono::hours(1)});
   ASSERT_TRUE(lazy.ok());
   EXPECT_TRUE((*lazy)->Scalars(1, {{"loss", 1}}).ok());

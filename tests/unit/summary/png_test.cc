@@ -10,7 +10,7 @@ namespace {
 
 using testing::HasSubstr;
 
-// What libpng reads back, with as many channels as the file has.
+// Returns the pixels that libpng reads, with as many channels as the file has.
 std::vector<uint8_t> Decode(const std::string& file, int* height, int* width, int* channels) {
   png_image image = {};
   image.version = PNG_IMAGE_VERSION;

@@ -102,7 +102,7 @@ TEST(ProgressFd, ComesFromTheEnvironment) {
   unsetenv(kProgressFdVariable);
 }
 
-// What a terminal of 60 columns shows.
+// Returns the text that a terminal of 60 columns shows.
 std::string Shown(const std::function<void()>& body) {
   winsize size = {24, 60, 0, 0};
   int screen = -1, tty = -1;

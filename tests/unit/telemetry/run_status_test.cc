@@ -72,7 +72,7 @@ TEST(Stragglers, AreComparedWithTheOthers) {
   const auto slow = StragglersOf(reply);
   ASSERT_THAT(slow, SizeIs(2));
   EXPECT_EQ(slow[0].task, "worker:1");
-  // As the coordinator does (pace.cc): all others count, and of an even number the middle two.
+  // Like the coordinator (pace.cc): all others count, and the middle two of an even number.
   EXPECT_DOUBLE_EQ(slow[0].others, 0.055);
   EXPECT_EQ(StragglerText(slow[0]),
             "worker 1 is a straggler: it needs 220 ms of a step before it waits for others, and "

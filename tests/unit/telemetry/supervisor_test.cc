@@ -81,7 +81,7 @@ TEST_F(Pipe, NeitherBlocksNorFails) {
   close(ends_[1]);
 }
 
-TEST(NullSupervisor, IsToldNothing) {
+TEST(NullSupervisor, ReceivesNothing) {
   unsetenv(kProgressFdVariable);
   MakeSupervisor()->ReportLost({"worker:0", 12, "frozen", {}});
 }

@@ -68,7 +68,7 @@ TEST_F(TaskMeterTest, LocalTimeIsThatBeforeTheFirstWaitOfAStep) {
     Enter(Phase::kReduce, step, 0.1);
     meter_.AddStep(0.6, 0, now_);
   }
-  // What follows the first wait counts for the next step.
+  // Time after the first wait counts for the next step.
   EXPECT_THAT(LocalStep(), DoubleNear(0.26, 1e-6));
 }
 

@@ -7,7 +7,7 @@
 namespace muster {
 namespace {
 
-// What a driver that hangs and the test have in common.
+// The state that a hanging driver and the test share.
 struct Hang {
   Notification entered, leave, left;
 };

@@ -26,7 +26,7 @@ absl::Status Caught(const std::function<void()>& body) {
   throw c10::AcceleratorError({__func__, __FILE__, __LINE__}, error, what);
 }
 
-TEST(Faults, OfADeviceEndTheProcessAndNotTheJob) {
+TEST(TrainingFaults, OfADeviceEndTheProcessAndNotTheJob) {
   for (const int error : {214, 719, 999}) {
     const absl::Status status = Caught([&] { ThrowCuda(error, "CUDA error: gone"); });
     EXPECT_TRUE(IsProcessFault(status)) << error;
@@ -37,7 +37,7 @@ TEST(Faults, OfADeviceEndTheProcessAndNotTheJob) {
             ExitCode::kConfiguration);
 }
 
-TEST(Faults, OfTheProgramOnADeviceAreTheProgramsStill) {
+TEST(TrainingFaults, OfTheProgramOnADeviceAreTheProgramsStill) {
   EXPECT_EQ(ExitCodeOf(Caught([] { ThrowCuda(710, "CUDA error: device-side assert triggered"); })),
             ExitCode::kProgramFailed);
   EXPECT_EQ(ExitCodeOf(Caught([] {
@@ -47,7 +47,7 @@ TEST(Faults, OfTheProgramOnADeviceAreTheProgramsStill) {
             ExitCode::kProgramFailed);
 }
 
-TEST(Faults, OfTheHostsMemoryAreTriedAgainByAnotherProcess) {
+TEST(TrainingFaults, OfTheHostsMemoryAreTriedAgainByAnotherProcess) {
   const absl::Status status = Caught([] { throw std::bad_alloc(); });
   EXPECT_TRUE(IsProcessFault(status)) << status;
   EXPECT_EQ(ExitCodeOf(ClassifyFault(status, kUncertainFaults)), ExitCode::kProgramFailed);
@@ -55,7 +55,7 @@ TEST(Faults, OfTheHostsMemoryAreTriedAgainByAnotherProcess) {
 
 // Every access of a device that has failed throws; here a buffer does, whose memory may no longer
 // be written.
-TEST(Faults, AStepThatCannotBeTakenBackSaysWhyItWasToBe) {
+TEST(TrainingFaults, AStepThatCannotBeTakenBackSaysWhyItWasToBe) {
   testing::RunOptions options;
   options.job.program = "test";
   options.job.global_batch_size = 4;
@@ -117,7 +117,7 @@ class LostDevice : public c10::impl::NoOpDeviceGuardImpl<at::kCPU> {
   mutable std::atomic<bool> lost = false;
 };
 
-TEST(Faults, OfADeviceBeforeAReplicaBeginsAreOfItsProcess) {
+TEST(TrainingFaults, OfADeviceBeforeAReplicaBeginsAreOfItsProcess) {
   static const LostDevice* const device = new LostDevice;  // LibTorch forbids its destruction
   auto& registered = c10::impl::device_guard_impl_registry[static_cast<size_t>(at::kCPU)];
   const auto* const before = registered.exchange(device);
@@ -137,7 +137,7 @@ TEST(Faults, OfADeviceBeforeAReplicaBeginsAreOfItsProcess) {
 
 // Replica 1 has made a step that replica 0 has not come through, and what it holds cannot be copied
 // to replica 0.
-TEST(Faults, AStateThatCannotBeCollectedEndsTheProcess) {
+TEST(TrainingFaults, AStateThatCannotBeCollectedEndsTheProcess) {
   testing::RunOptions options;
   options.job.program = "test";
   options.job.global_batch_size = 4;
@@ -169,7 +169,7 @@ TEST(Faults, AStateThatCannotBeCollectedEndsTheProcess) {
 }
 
 // The other replicas hear of it as of a lost peer.
-TEST(Faults, OfOneReplicaAreOfItsProcess) {
+TEST(TrainingFaults, OfOneReplicaAreOfItsProcess) {
   for (int round = 0; round < 10; ++round) {
     const absl::Status status = RunOutOfMemory(3, 3, 0);
     EXPECT_TRUE(IsProcessFault(status)) << status;
@@ -177,7 +177,7 @@ TEST(Faults, OfOneReplicaAreOfItsProcess) {
   }
 }
 
-TEST(Faults, ThatMayBeOfTheProgramAreOfTheHostAfterAStep) {
+TEST(TrainingFaults, ThatMayBeOfTheProgramAreOfTheHostAfterAStep) {
   EXPECT_TRUE(IsProcessFault(RunOutOfMemory(1, 1, kUncertainFaults - 1)));
   EXPECT_EQ(ExitCodeOf(RunOutOfMemory(1, 1, kUncertainFaults)), ExitCode::kProgramFailed);
   EXPECT_TRUE(IsProcessFault(RunOutOfMemory(1, 3, kUncertainFaults)));

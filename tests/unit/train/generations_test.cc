@@ -27,9 +27,9 @@ constexpr int64_t kSteps = 6;
 class Scripted : public Membership {
  public:
   std::deque<Generation> generations;
-  std::vector<int64_t> told;  // NextGeneration's last steps
+  std::vector<int64_t> last_steps;  // The arguments of NextGeneration.
   absl::StatusOr<Generation> NextGeneration(int64_t last_step) override {
-    told.push_back(last_step);
+    last_steps.push_back(last_step);
     if (generations.empty()) return AbortedError();
     Generation next = std::move(generations.front());
     generations.pop_front();
@@ -143,25 +143,25 @@ std::unique_ptr<Process> Whole() {
   return whole;
 }
 
-TEST(Generations, ANewcomerTrainsWhatTheProgramHasUnfrozenBefore) {
+TEST(Generations, ANewProcessTrainsWhatTheProgramHasUnfrozenBefore) {
   std::vector<Communicator*> first;
-  std::unique_ptr<Process> lost, survivor, newcomer;
-  // Lost in step 4: base has slots, which the newcomer's build() did not make.
+  std::unique_ptr<Process> lost, survivor, added;
+  // Lost in step 4: base has slots, which build() of the new process did not make.
   lost = MakeProcess([&](Step& step) {
     if (step.number() == 4) first[1]->Abort(PeerLost("worker 1 is gone"));
   });
   survivor = MakeProcess();
-  newcomer = MakeProcess();
+  added = MakeProcess();
   first = AddGeneration({survivor.get(), lost.get()}, 0);
-  AddGeneration({newcomer.get(), survivor.get()}, 1);  // the newcomer is the new chief
+  AddGeneration({added.get(), survivor.get()}, 1);  // the new process is the chief
   std::thread old([&] { RunAll({lost.get()}); });
-  RunAll({survivor.get(), newcomer.get()});
+  RunAll({survivor.get(), added.get()});
   old.join();
   ASSERT_TRUE(survivor->outcome.ok()) << survivor->outcome;
-  ASSERT_TRUE(newcomer->outcome.ok()) << newcomer->outcome;
+  ASSERT_TRUE(added->outcome.ok()) << added->outcome;
   EXPECT_FALSE(lost->outcome.ok());
-  EXPECT_EQ(newcomer->recorder.start.start_step, 3);
-  ExpectSame(*newcomer, *Whole());
+  EXPECT_EQ(added->recorder.start.start_step, 3);
+  ExpectSame(*added, *Whole());
 }
 
 // Two replicas would round the step's sums otherwise than three.
@@ -178,7 +178,7 @@ TEST(Generations, ThoseWhoAreLeftToStopMakeNoFurtherStep) {
   RunAll({chief.get(), survivor.get(), lost.get()});
   for (const Process* process : {chief.get(), survivor.get()}) {
     EXPECT_EQ(ExitCodeOf(process->outcome), ExitCode::kPreempted) << process->outcome;
-    EXPECT_THAT(process->membership.told, ::testing::ElementsAre(0, 3));
+    EXPECT_THAT(process->membership.last_steps, ::testing::ElementsAre(0, 3));
   }
   ASSERT_FALSE(chief->kept.kept.empty());
   EXPECT_EQ(chief->kept.kept.back().state.step, 3);
@@ -191,8 +191,8 @@ TEST(Generations, AProcessThatIsNotTheChiefBeginsWithoutAState) {
   AddGeneration({chief.get(), worker.get()}, 0);
   RunAll({chief.get(), worker.get()});
   ASSERT_TRUE(chief->outcome.ok() && worker->outcome.ok()) << chief->outcome << worker->outcome;
-  EXPECT_THAT(chief->membership.told, ::testing::ElementsAre(0));
-  EXPECT_THAT(worker->membership.told, ::testing::ElementsAre(-1));
+  EXPECT_THAT(chief->membership.last_steps, ::testing::ElementsAre(0));
+  EXPECT_THAT(worker->membership.last_steps, ::testing::ElementsAre(-1));
   ExpectSame(*chief, *Whole());
 }
 

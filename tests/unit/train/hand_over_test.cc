@@ -1,5 +1,5 @@
-// What a chief that was lost may not have told of is with those who live on, and its successor
-// tells of it: the last step, with the program's own values, and the passes at it.
+// The survivors of a lost chief keep reports that it may not have made, and its successor makes
+// them: the last step, with the program's own values, and the passes at it.
 #include <ATen/Functions.h>
 #include <gmock/gmock.h>
 

@@ -82,7 +82,7 @@ inline std::vector<std::string> BitsOf(const Replica& replica) {
 
 inline LoopState OddState(const Replica& replica, int64_t steps) {
   LoopState state = InitialLoopState(OddJob(), replica);
-  state.steps = steps;
+  state.step = steps;
   return state;
 }
 

@@ -1,5 +1,5 @@
-// What `muster predict` asks of a program: rows in the input's order whatever the replicas, and who
-// is to blame where it fails.
+// Tests predictions of a program: rows in the input's order for every number of replicas, and the
+// exit code of a failure.
 #include "common/train/predictor.h"
 
 #include <ATen/Functions.h>

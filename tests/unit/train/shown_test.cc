@@ -1,4 +1,4 @@
-// What a program shows, as a message and back.
+// Tests the conversion of values that a program shows to a message and back.
 #include "common/train/shown.h"
 
 #include <gmock/gmock.h>

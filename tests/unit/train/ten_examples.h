@@ -47,7 +47,7 @@ inline RunResult RunIt(const Job& job, int replicas, const SetUp& set_up,
 inline checkpoint::Snapshot Reread(const checkpoint::Snapshot& snapshot) {
   checkpoint::Snapshot reread = snapshot;
   auto state =
-      checkpoint::TrainingStateFromJson(Json::parse(Dump(checkpoint::ToJson(snapshot.state))));
+      checkpoint::SavedStateFromJson(Json::parse(Dump(checkpoint::ToJson(snapshot.state))));
   EXPECT_TRUE(state.ok()) << state.status();
   reread.state = *state;
   return reread;

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "common/train/membership.h"
+#include "common/train/observer.h"
 #include "common/train/trainer.h"
 #include "muster/program.h"
 

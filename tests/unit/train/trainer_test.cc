@@ -1,4 +1,4 @@
-// What is refused before training, and precision.
+// Tests refusals before training, and precision.
 #include "common/train/trainer.h"
 
 #include <ATen/Functions.h>
@@ -207,11 +207,11 @@ TEST(Precision, ABrokenFloat16RunEndsOnAllReplicasAtTheSameStep) {
       SCOPED_TRACE(::testing::Message() << replicas << (twice ? " twice" : ""));
       EXPECT_EQ(ExitCodeOf(run.status), ExitCode::kProgramFailed) << run.status;
       EXPECT_THAT(std::string(Message(run.status)), HasSubstr("20 steps in a row, up to step 24"));
-      // A replica that is through first ends the run, maybe before the first one tells of the step.
-      const auto told = static_cast<int64_t>(run.recorder.steps.size());
-      ASSERT_GE(told, replicas == 1 ? 24 : 23);
+      // The replica that finishes first ends the run, maybe before the first one reports the step.
+      const auto reported = static_cast<int64_t>(run.recorder.steps.size());
+      ASSERT_GE(reported, replicas == 1 ? 24 : 23);
       ASSERT_TRUE(run.recorder.steps.back().loss_scale.has_value());
-      EXPECT_EQ(run.recorder.steps.back().loss_scale->skipped_steps, told - 4);
+      EXPECT_EQ(run.recorder.steps.back().loss_scale->skipped_steps, reported - 4);
       EXPECT_EQ(run.recorder.steps.back().loss_scale->scale, 1);
       for (const auto& replica : run.replicas)
         EXPECT_TRUE(replica.at("w").isfinite().all().item<bool>());

@@ -13,7 +13,7 @@ namespace muster::testing {
 
 class WatchedCommunicator : public collective::Communicator {
  public:
-  explicit WatchedCommunicator(std::unique_ptr<collective::Communicator> inner)
+  explicit WatchedCommunicator(std::shared_ptr<collective::Communicator> inner)
       : inner_(std::move(inner)) {}
   int rank() const override { return inner_->rank(); }
   int size() const override { return inner_->size(); }
@@ -55,7 +55,7 @@ class WatchedCommunicator : public collective::Communicator {
   void Count() {
     if (operations++ == breaks_at) inner_->Abort(PeerLost("a link is cut"));
   }
-  const std::unique_ptr<collective::Communicator> inner_;
+  const std::shared_ptr<collective::Communicator> inner_;
 };
 
 }  // namespace muster::testing

@@ -8,7 +8,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-TEST(Address, ParsesAndJoins) {
+TEST(SocketAddress, ParsesAndJoins) {
   for (const char* text : {"10.0.0.3:41234", "[fe80::1]:5", "worker-0.job:65535"}) {
     const absl::StatusOr<Endpoint> endpoint = ParseEndpoint(text);
     ASSERT_TRUE(endpoint.ok()) << endpoint.status();
@@ -16,7 +16,7 @@ TEST(Address, ParsesAndJoins) {
   }
 }
 
-TEST(Address, RefusesWithTheValueAndTheReason) {
+TEST(SocketAddress, RefusesWithTheValueAndTheReason) {
   const std::pair<const char*, const char*> cases[] = {
       {"host", "has no port"},       {"host:0", "from 1 to 65535"},
       {"host:70000", "from 1"},      {"host:12x", "from 1"},
@@ -30,7 +30,7 @@ TEST(Address, RefusesWithTheValueAndTheReason) {
   }
 }
 
-TEST(Address, OfAnInterface) {
+TEST(SocketAddress, OfAnInterface) {
   const absl::StatusOr<std::string> loopback = InterfaceAddress("lo");
   ASSERT_TRUE(loopback.ok()) << loopback.status();
   EXPECT_EQ(*loopback, "127.0.0.1");

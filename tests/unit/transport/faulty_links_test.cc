@@ -66,7 +66,7 @@ TEST_F(FaultyLinksTest, FrozenNothingPassesAndThawedAllOfIt) {
   EXPECT_TRUE(absl::IsDeadlineExceeded(Send(*near_, "there", moment)));
   const MonotonicTime start = Clock::now();
   links_.Freeze(time);
-  // Who waits is woken by the thaw.
+  // The end of the freeze wakes a waiting reader.
   EXPECT_EQ(*Receive(*near_, 5, kLinkLimit), "early");
   EXPECT_GE(Clock::now() - start, time);
   EXPECT_TRUE(Send(*near_, "there", kLinkLimit).ok());

@@ -69,14 +69,14 @@ TEST_F(SecureListenerTest, EarlyConnectionsAreHeldAndLaterOnesResume) {
   EXPECT_EQ(AwaitTake(*a_, *admission, 1)->info().peer, "worker:1");
 }
 
-TEST_F(SecureListenerTest, WhoeverAnswersIsWhoWasMeant) {
+TEST_F(SecureListenerTest, TheAnswerComesFromTheIntendedTask) {
   const auto admission = a_->Admit(5, 0, "ticket");
   const absl::Status status = Refusal(*b_, To(a_->address(), {5, 1, 0, 0, "ticket"}, "ps:3"));
   EXPECT_THAT(std::string(Message(status)), HasSubstr("chief:0 answers there, and not ps:3"));
   EXPECT_EQ(admission->TakeAny(), nullptr);
 }
 
-TEST_F(SecureListenerTest, StrangersAreToldWhyAndNothingIsHeldForThem) {
+TEST_F(SecureListenerTest, StrangersReceiveTheReasonAndNothingIsHeldForThem) {
   const auto admission = a_->Admit(5, kAnyone, "ticket");
   TestAuthority another;
   // The same ticket: it helps nobody.
@@ -120,18 +120,18 @@ class Exclusive final : public security::StreamSecurity {
   const std::shared_ptr<security::StreamSecurity> security_;
 };
 
-TEST_F(SecureListenerTest, WhoIsRefusedAfterTheHandshakeIsTold) {
+TEST_F(SecureListenerTest, ARefusalAfterTheHandshakeIsReported) {
   const testing::LoggedLines log;
   const auto a = Listen({.security = std::make_shared<Exclusive>(chief_)});
   const auto admission = a->Admit(5, kAnyone, "ticket");
   EXPECT_THAT(std::string(Message(Refusal(*b_, To(*a, {5, 1, 0, 0, "ticket"})))),
-              HasSubstr("it does not know whom this process's certificate names"));
+              HasSubstr("it does not know the task that this process's certificate names"));
   EXPECT_EQ(admission->TakeAny(), nullptr);
   EXPECT_TRUE(log.Await("it names \\x1b[31m nobody\\n here")) << log.text();
   EXPECT_EQ(log.Count("\x1b"), 0);
 }
 
-// Who is at the other end, as its certificate says, reaches the log as well.
+// The log names the peer by its certificate.
 TEST_F(SecureListenerTest, NamesInCertificatesForgeNoLine) {
   const testing::LoggedLines log;
   const auto admission = a_->Admit(5, 0, "ticket");
@@ -164,7 +164,7 @@ TEST_F(SecureListenerTest, NoByteOfItIsInClear) {
   const Result there = Await(*b_, *dialing);
   ASSERT_TRUE(there.ok()) << there.status();
   const auto here = AwaitTake(*a_, *admission, 1);
-  // Parameters: what they are must not be told from what passes.
+  // Parameters, which the encrypted bytes must not reveal.
   std::vector<float> parameters(200'000);
   std::mt19937 random(1);
   for (float& p : parameters) p = std::normal_distribution<float>()(random);
@@ -199,7 +199,7 @@ TEST_F(SecureListenerTest, WithoutSecurityAllIsInClear) {
   EXPECT_NE(proxy.seen().find("in all secrecy"), std::string::npos);
 }
 
-TEST_F(SecureListenerTest, AChangedBitIsToldAndNothingWrongIsRead) {
+TEST_F(SecureListenerTest, AChangedBitIsReportedAndNothingWrongIsRead) {
   for (const size_t flip : {5'000, 20'000, 100'001, 999'999}) {
     const auto a = Listen({.security = chief_});
     const Proxy proxy(a->address(), flip);

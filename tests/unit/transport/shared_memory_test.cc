@@ -13,7 +13,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Of the host, or of the tightest cgroup (base/memory_test.cc).
+// The memory of the host, or of the tightest cgroup (base/memory_test.cc).
 TEST(SharedMemoryTest, WhatThereIsNoMemoryForIsRefused) {
   const auto made = SharedMemory::Create(AvailableMemory() / 2 + (uint64_t{64} << 20));
   ASSERT_FALSE(made.ok());
@@ -36,8 +36,8 @@ TEST(SharedMemoryTest, WhatLiesBetweenItsPartsTakesNoMemory) {
   const auto opened = SharedMemory::Open((*made)->place(), true);
   ASSERT_TRUE(opened.ok()) << opened.status();
   for (const SharedMemory::ByteRange& range : ranges) {
-    (*opened)->bytes()[range.begin] = std::byte{7};
-    EXPECT_EQ((*made)->bytes()[range.begin], std::byte{7});
+    (*opened)->floats()[range.begin / sizeof(float)] = 7;
+    EXPECT_EQ((*made)->floats()[range.begin / sizeof(float)], 7);
   }
   EXPECT_LE(taken(), 2 * kPart + 4096);
 }
@@ -45,7 +45,7 @@ TEST(SharedMemoryTest, WhatLiesBetweenItsPartsTakesNoMemory) {
 TEST(SharedMemoryTest, IsOneMemoryWithTwoViews) {
   const auto made = SharedMemory::Create(100'000);
   ASSERT_TRUE(made.ok()) << made.status();
-  EXPECT_EQ((*made)->bytes()[99'999], std::byte{0});
+  EXPECT_EQ((*made)->floats()[24'999], 0);
   const auto opened = SharedMemory::Open((*made)->place(), true);
   ASSERT_TRUE(opened.ok()) << opened.status();
   (*opened)->floats()[24'999] = 7;
@@ -73,7 +73,7 @@ TEST(SharedMemoryTest, OutlivesItsMakerForThoseWhoHaveIt) {
   waitpid(maker, nullptr, 0);
   ASSERT_TRUE(opened.ok()) << opened.status();
   EXPECT_EQ((*opened)->floats()[3], 5);
-  EXPECT_FALSE(SharedMemory::Open(place, true).ok()) << "whoever comes later finds nothing";
+  EXPECT_FALSE(SharedMemory::Open(place, true).ok()) << "a later process finds nothing";
   close(ends[0]);
   close(ends[1]);
 }
@@ -98,7 +98,7 @@ TEST(SharedMemoryTest, CannotShrinkUnderAReader) {
   const auto made = SharedMemory::Create(8192);
   ASSERT_TRUE(made.ok());
   EXPECT_NE(ftruncate(static_cast<int>((*made)->place().fd), 0), 0);
-  // One that could is refused, whatever its name.
+  // A segment that could shrink is refused, under any name.
   const uint64_t nonce = 0x1234567890abcdef;
   const Fd fd(memfd_create("muster-1234567890abcdef", MFD_CLOEXEC));
   ASSERT_EQ(ftruncate(fd.get(), 4096), 0);

@@ -202,7 +202,7 @@ TEST(MemoryTest, ADialThatFindsNoneEnds) {
   EXPECT_TRUE(Await(*dialer, *dialing).ok());
 }
 
-TEST(DescriptorsTest, TheyMakeOneLineAWhile) {
+TEST(MissingDescriptors, TheyMakeOneLineAWhile) {
   const auto a = Listen();
   Sockets sockets;
   const int client = sockets.Add(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));

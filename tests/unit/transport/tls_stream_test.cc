@@ -146,7 +146,8 @@ TEST_F(TlsStreamTest, ByteByByteAndInPiecesOfAllSizes) {
   EXPECT_TRUE(got == sent);
 }
 
-// What is not taken lies at another place when it is offered again, with more behind it.
+// Bytes that were not taken are at another address when they are offered again, with more behind
+// them.
 TEST_F(TlsStreamTest, APartialWriteGoesOnFromMovedMemory) {
   const Ends ends = Connect();
   const std::vector<std::byte> sent = Bytes(8'000'000, 6);
@@ -254,7 +255,7 @@ TEST_F(TlsStreamTest, AnExpiredCertificateIsRefused) {
   EXPECT_THAT(std::string(Message(s)), HasSubstr("expired"));
 }
 
-TEST_F(TlsStreamTest, APlaintextPeerIsToldApart) {
+TEST_F(TlsStreamTest, APlaintextPeerIsDistinguished) {
   const auto [a, b] = SocketPair();
   const auto server = MakeEnd(b, *chief_, true);
   ASSERT_EQ(write(a, "MUSTERDC: a hello in clear", 26), 26);
@@ -323,7 +324,7 @@ TEST_F(TlsStreamTest, AChangedBitAnywhereIsAnErrorAndNeverAWrongByte) {
   }
 }
 
-TEST_F(TlsStreamTest, ACutWithinARecordIsToldFromAnEnd) {
+TEST_F(TlsStreamTest, ACutWithinARecordIsDistinguishedFromAnEnd) {
   for (const bool within : {true, false}) {
     const auto [a, to_client] = SocketPair();
     const auto [b, to_server] = SocketPair();

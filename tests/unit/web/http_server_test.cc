@@ -145,7 +145,7 @@ TEST_F(HttpServerTest, HostileRequestsEndAndOthersAreServed) {
         std::string("\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 11)}) {
     const Fd hostile = Connect(port());
     Send(hostile, request);
-    shutdown(hostile.get(), SHUT_WR);  // Nobody waits for the deadline of one that goes on.
+    shutdown(hostile.get(), SHUT_WR);  // A client that sends more would wait for the deadline.
     EXPECT_THAT(Read(hostile), Not(HasSubstr("secret")));
     EXPECT_THAT(GetText(port(), "/metrics"), HasSubstr("steps 7")) << request.substr(0, 60);
   }

@@ -11,12 +11,14 @@
 #include "absl/synchronization/mutex.h"
 #include "common/rpc/server/server.h"
 #include "proto/parameter_server.grpc.pb.h"
+#include "tests/unit/base/becomes.h"
 
 namespace muster::worker {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 proto::NextReply EvaluationPart(int64_t id) {
   proto::NextReply reply;
@@ -86,7 +88,7 @@ class Chief final : public proto::Leases::Service {
     EXPECT_EQ(request.start(), 0);
     const grpc::Status status = Next(context, &request, reply);
     absl::MutexLock lock(&mutex);
-    if (status.ok()) largest_told = std::max(largest_told, all.size());
+    if (status.ok()) largest_report = std::max(largest_report, all.size());
     return status;
   }
   grpc::Status GetView(grpc::ServerContext*, const proto::GetViewRequest* request,
@@ -126,7 +128,7 @@ class Chief final : public proto::Leases::Service {
   std::deque<proto::View> views;
   bool away = false, abandon = false, slow_to_hear = false, idle = false;
   int turned_away = 0, hearing = 0;
-  size_t largest_told = 0;  // in pieces
+  size_t largest_report = 0;  // in pieces
   std::string refusal;
   std::vector<proto::NextRequest> requests;
   std::vector<int64_t> done, evaluated;
@@ -177,6 +179,13 @@ class LeaseClientTest : public ::testing::Test {
     EXPECT_EQ(*static_cast<int64_t*>(work->examples.get()), work->lease->id());
     return work->lease->id();
   }
+  // Waits until this many leases are loaded and not taken. Before another call of the client
+  // begins, its thread has then decided what it does next.
+  ::testing::AssertionResult AwaitReady(int64_t leases) const {
+    if (testing_support::Becomes([&] { return depth_->ready == leases; }))
+      return ::testing::AssertionSuccess();
+    return ::testing::AssertionFailure() << depth_->ready << " leases are loaded";
+  }
   void Complete(int64_t lease) {
     proto::BatchDone done;
     done.set_lease(lease);
@@ -196,26 +205,26 @@ TEST_F(LeaseClientTest, OneLeaseIsLoadedAheadAndWhatIsDoneGoesWithTheNextQuestio
   for (int64_t lease = 1; lease <= 3; ++lease) chief_.Answer(Batch(lease));
   Begin(1);
   EXPECT_EQ(Take(), 1);
-  EXPECT_TRUE(chief_.Await([&] { return loaded_.size() == 2; }));
-  {
-    absl::MutexLock lock(&chief_.mutex);
-    EXPECT_EQ(chief_.requests.size(), 2u) << "two leases are enough";
-    EXPECT_EQ(chief_.requests[0].digest(), "abc");
-    EXPECT_EQ(chief_.requests[0].variables(0).name(), "net.w");
-    EXPECT_EQ(chief_.requests[0].worker().incarnation(), 77u);
-    EXPECT_TRUE(chief_.requests[1].digest().empty());
-    EXPECT_THAT(chief_.requests[1].held(), ElementsAre(1));
-  }
+  ASSERT_TRUE(AwaitReady(1));
   Complete(1);
   EXPECT_EQ(Take(), 2);
-  EXPECT_TRUE(chief_.Await([&] { return loaded_.size() == 3; }));
+  ASSERT_TRUE(chief_.Await([&] { return loaded_.size() == 3; }));
+  // A question of the time before Complete would have come before the third lease was loaded.
   absl::MutexLock lock(&chief_.mutex);
-  EXPECT_THAT(chief_.done, ElementsAre(1));
+  ASSERT_EQ(chief_.requests.size(), 3u) << "two leases are enough";
+  EXPECT_EQ(chief_.requests[0].digest(), "abc");
+  EXPECT_EQ(chief_.requests[0].variables(0).name(), "net.w");
+  EXPECT_EQ(chief_.requests[0].worker().incarnation(), 77u);
+  EXPECT_TRUE(chief_.requests[1].digest().empty());
+  EXPECT_THAT(chief_.requests[1].held(), ElementsAre(1));
   EXPECT_THAT(chief_.requests[2].held(), ElementsAre(2));
+  ASSERT_EQ(chief_.requests[2].done_size(), 1);
+  EXPECT_EQ(chief_.requests[2].done(0).lease(), 1);
+  EXPECT_THAT(chief_.done, ElementsAre(1));
 }
 
-// Of short batches several are held, but no more examples than of long ones.
-TEST_F(LeaseClientTest, ShortBatchesAreAskedForAndToldTogether) {
+// The client holds several short batches, but no more examples than with long ones.
+TEST_F(LeaseClientTest, ShortBatchesAreRequestedAndReportedTogether) {
   for (int64_t lease = 1; lease <= 10; ++lease) chief_.Answer(Batch(lease));
   Begin(1);
   for (int64_t lease = 1; lease <= 10; ++lease) {
@@ -266,16 +275,18 @@ TEST_F(LeaseClientTest, WithoutALeadTheNextOneIsAskedForWhenThisOneIsDone) {
   chief_.Answer(Batch(2));
   Begin(0);
   EXPECT_EQ(Take(), 1);
-  {
-    absl::MutexLock lock(&chief_.mutex);
-    EXPECT_EQ(chief_.requests.size(), 1u);
-  }
   Complete(1);
   EXPECT_EQ(Take(), 2);
+  // An earlier question for the second lease would say that the first one is held.
+  absl::MutexLock lock(&chief_.mutex);
+  ASSERT_EQ(chief_.requests.size(), 2u);
+  EXPECT_THAT(chief_.requests[1].held(), IsEmpty());
+  ASSERT_EQ(chief_.requests[1].done_size(), 1);
+  EXPECT_EQ(chief_.requests[1].done(0).lease(), 1);
 }
 
 // The chief may hold the question for work until it knows that the last lease is done.
-TEST_F(LeaseClientTest, WhatIsDoneIsToldWhileAQuestionIsHeld) {
+TEST_F(LeaseClientTest, CompletedBatchesAreReportedWhileACallIsHeld) {
   chief_.Answer(Batch(1));
   Begin(1);
   EXPECT_EQ(Take(), 1);
@@ -298,7 +309,7 @@ TEST_F(LeaseClientTest, WhatIsDoneIsToldWhileAQuestionIsHeld) {
 
 // To the chief, a lease that is neither held nor done is one whose answer did not arrive: it would
 // give it once more.
-TEST_F(LeaseClientTest, NoQuestionOvertakesWhatIsTold) {
+TEST_F(LeaseClientTest, NoCallOvertakesAReport) {
   chief_.Answer(Batch(1));
   Begin(1);
   EXPECT_EQ(Take(), 1);
@@ -337,10 +348,7 @@ TEST_F(LeaseClientTest, CountsTheLeasesThatAreLoaded) {
     slow_ = -1;
     chief_.changed.SignalAll();
   }
-  EXPECT_TRUE(chief_.Await([&] {
-    chief_.changed.WaitWithTimeout(&chief_.mutex, absl::Milliseconds(10));
-    return depth_->ready == 1;
-  }));
+  EXPECT_TRUE(AwaitReady(1));
   Complete(1);
   EXPECT_EQ(Take(), 2);
   EXPECT_EQ(depth_->ready, 0);
@@ -380,7 +388,7 @@ TEST_F(LeaseClientTest, ALeaseThatWaitsIsLoadedAndTheChiefIsAskedWhenItMayStart)
 }
 
 // Others may wait for it.
-TEST_F(LeaseClientTest, WhatIsDoneIsToldWhileTheNextOneIsLoaded) {
+TEST_F(LeaseClientTest, CompletedBatchesAreReportedWhileTheNextOneIsLoaded) {
   slow_ = 2;
   chief_.Answer(Batch(1));
   chief_.Answer(Batch(2));
@@ -414,8 +422,8 @@ TEST_F(LeaseClientTest, ALostLeaseIsForgotten) {
   EXPECT_TRUE(next == 3) << next;
 }
 
-// A restarted chief is told of all that was completed of late, and of what is held.
-TEST_F(LeaseClientTest, AChiefThatWasAwayIsToldAgain) {
+// A restarted chief receives all batches that were completed recently, and those that are held.
+TEST_F(LeaseClientTest, AChiefThatWasAwayReceivesReportsAgain) {
   chief_.Answer(Batch(1));
   chief_.Answer(Batch(2));
   chief_.Answer(Batch(3));
@@ -448,7 +456,7 @@ TEST_F(LeaseClientTest, AChiefThatWasAwayIsToldAgain) {
 }
 
 // Batches with large metrics, such as a confusion matrix of many classes.
-TEST_F(LeaseClientTest, ANewChiefIsToldNoMoreThanItAccepts) {
+TEST_F(LeaseClientTest, ANewChiefReceivesNoMoreThanItAccepts) {
   constexpr int64_t kBatches = 30;
   constexpr int kSums = 50'000;  // 400 kB a batch, 12 MB in all.
   for (int64_t lease = 1; lease <= kBatches; ++lease) chief_.Answer(Batch(lease));
@@ -504,16 +512,16 @@ TEST_F(LeaseClientTest, BatchesThatNoChiefHasHeardOfAreNotForgotten) {
     absl::MutexLock lock(&chief_.mutex);
     chief_.away = false;
   }
-  const auto told = [&] {
+  const auto reported = [&] {
     return std::set<int64_t>(chief_.done.begin(), chief_.done.end()).size();
   };
-  EXPECT_TRUE(chief_.Await([&] { return told() == kBatches; })) << told();
+  EXPECT_TRUE(chief_.Await([&] { return reported() == kBatches; })) << reported();
   absl::MutexLock lock(&chief_.mutex);
-  EXPECT_LT(chief_.largest_told, 10u << 20);
+  EXPECT_LT(chief_.largest_report, 10u << 20);
 }
 
 // It came and went between two questions, so that none failed.
-TEST_F(LeaseClientTest, AChiefThatAsksIsToldEverything) {
+TEST_F(LeaseClientTest, AChiefThatAsksReceivesEverything) {
   chief_.Answer(Batch(1));
   Begin(0);
   EXPECT_EQ(Take(), 1);
@@ -533,7 +541,7 @@ TEST_F(LeaseClientTest, AChiefThatAsksIsToldEverything) {
   EXPECT_EQ(last.done(0).lease(), 1);
 }
 
-TEST_F(LeaseClientTest, WaitingForOthersIsTold) {
+TEST_F(LeaseClientTest, WaitingForOthersIsReported) {
   chief_.SetIdle(true);
   Begin(1);
   auto work = client_->Take();
@@ -548,7 +556,8 @@ TEST_F(LeaseClientTest, WaitingForOthersIsTold) {
   EXPECT_EQ(work->lease->id(), 1);
 }
 
-// Once: what is told again later has no pictures, and what has not arrived is not kept without end.
+// Pictures are sent once: a repeated report has none, and reports that have not arrived are
+// bounded.
 TEST_F(LeaseClientTest, WhatWasShownGoesAlongUntilItHasArrived) {
   const auto complete = [&](int64_t lease) {
     proto::BatchDone done;
@@ -564,15 +573,15 @@ TEST_F(LeaseClientTest, WhatWasShownGoesAlongUntilItHasArrived) {
   size_t before = 0;
   {
     absl::MutexLock lock(&chief_.mutex);
-    const auto told = std::find_if(chief_.requests.begin(), chief_.requests.end(),
-                                   [](const auto& request) { return request.done_size() > 0; });
-    ASSERT_NE(told, chief_.requests.end());
-    EXPECT_EQ(told->done(0).shown().images_size(), 1);
+    const auto report = std::find_if(chief_.requests.begin(), chief_.requests.end(),
+                                     [](const auto& request) { return request.done_size() > 0; });
+    ASSERT_NE(report, chief_.requests.end());
+    EXPECT_EQ(report->done(0).shown().images_size(), 1);
     chief_.away = true;
     before = chief_.requests.size();
   }
   for (int64_t lease = 2; lease <= 5; ++lease) complete(lease);
-  // The call that is under way may not tell of all.
+  // The current call may not report all batches.
   const int turned_away = [&] {
     absl::MutexLock lock(&chief_.mutex);
     return chief_.turned_away;
@@ -590,7 +599,7 @@ TEST_F(LeaseClientTest, WhatWasShownGoesAlongUntilItHasArrived) {
   for (const proto::BatchDone& done : first.done())
     if (done.has_shown()) with.push_back(done.lease());
   EXPECT_THAT(with, ElementsAre(4, 5)) << "as many as it may tell, the newest";
-  EXPECT_GT(chief_.largest_told, rpc::kMaxRequestBytes) << "in pieces";
+  EXPECT_GT(chief_.largest_report, rpc::kMaxRequestBytes) << "in pieces";
 }
 
 // Tells all of them in one go, and asks for work apart from that.
@@ -606,11 +615,11 @@ TEST_F(LeaseClientTest, LargeIntegerBuffersComeInPieces) {
   client_->Complete(done);
   EXPECT_EQ(Take(), 2);
   absl::MutexLock lock(&chief_.mutex);
-  EXPECT_GT(chief_.largest_told, push_pull::kMaxIntegerBytes);
-  const auto told = std::find_if(chief_.requests.begin(), chief_.requests.end(),
-                                 [](const auto& request) { return request.buffers_size() > 0; });
-  ASSERT_NE(told, chief_.requests.end());
-  EXPECT_TRUE(told->buffers().at("net.queue") == large);
+  EXPECT_GT(chief_.largest_report, push_pull::kMaxIntegerBytes);
+  const auto report = std::find_if(chief_.requests.begin(), chief_.requests.end(),
+                                   [](const auto& request) { return request.buffers_size() > 0; });
+  ASSERT_NE(report, chief_.requests.end());
+  EXPECT_TRUE(report->buffers().at("net.queue") == large);
   EXPECT_THAT(chief_.done, ElementsAre(1)) << "once";
 }
 
@@ -659,7 +668,7 @@ TEST_F(LeaseClientTest, ViewsAreCompleteOrWaitedFor) {
   EXPECT_TRUE(abandon);
 }
 
-TEST_F(LeaseClientTest, StopWakesWhoeverWaits) {
+TEST_F(LeaseClientTest, StopWakesAllWaiters) {
   Begin(1);
   ASSERT_TRUE(chief_.Await([&] { return !chief_.requests.empty(); }));
   std::thread taker([&] { EXPECT_TRUE(absl::IsAborted(client_->Take().status())); });

@@ -46,7 +46,8 @@ class EndingMembership final : public Membership {
     Generation generation;
     generation.id = 1;
     generation.replicas_per_rank = {1};
-    generation.replicas = collective::MakeThreadCommunicators(1, std::chrono::seconds(10));
+    for (auto& made : collective::MakeThreadCommunicators(1, std::chrono::seconds(10)))
+      generation.replicas.push_back(std::move(made));
     return generation;
   }
   void SetPhase(Phase phase, int64_t) override {

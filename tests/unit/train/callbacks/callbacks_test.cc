@@ -316,7 +316,7 @@ TEST(Callbacks, WhatAHookThrowsEndsTheJobWithItsName) {
   EXPECT_EQ(Message(result.status), "callback \"recording\" in epoch_begin failed: no luck");
 }
 
-TEST(Callbacks, ACheckpointWithoutTheirStateBeginsThemAnew) {
+TEST(Callbacks, ACheckpointWithoutTheirStateRestartsThem) {
   Runs runs;
   // The loop stops after the next step.
   const RunResult before = runs.Run(1, {.job = TheJob(), .stop_at_step = 4});
@@ -551,7 +551,7 @@ TEST_F(CallbackFiles, APipeInTheFilesPlaceCostsTheLinesAlone) {
       runs_.Run(1, {.job = With({{"name", "csv_logger"}, {"filename", "log.csv"}})});
   alarm(0);
   ASSERT_TRUE(result.status.ok()) << result.status;
-  EXPECT_EQ(lines.Count("/log.csv: it is no ordinary file; training goes on"), 4);
+  EXPECT_EQ(lines.Count("/log.csv: it is no ordinary file; training continues"), 4);
 }
 
 TEST_F(CallbackFiles, ANewFileIsNotCutAtTheOldOnesLength) {

@@ -1,4 +1,4 @@
-// What one step does to the rows of embedding tables, and what it refuses.
+// Tests the effect of one step on the rows of embedding tables, and what a step refuses.
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
@@ -38,8 +38,8 @@ class OneStep : public ::testing::Test {
     if (!status_.ok()) return;
     replica_ = *std::move(replica);
     ASSERT_TRUE(replica_->Attach(communicators_[0].get(), {4, 4}, job_.collective).ok());
-    runner_ = std::make_unique<StepRunner>(replica_.get(), communicators_[0].get(), job_,
-                                           StepRunnerOptions{.global_batch_size = 4});
+    runner_ = StepRunner::Make(replica_.get(), communicators_[0].get(), job_,
+                               StepRunnerOptions{.global_batch_size = 4});
   }
   absl::Status Run(const StepRunner::Body& body) {
     const data::Batch batch = {TheData().keys.slice(0, 0, 4), TheData().y.slice(0, 0, 4)};

@@ -1,5 +1,5 @@
-// Embedding tables in the training loop: what a batch's gradients do to rows, whoever computed
-// them.
+// Tests embedding tables in the training loop: the effect of a batch's gradients on rows, for every
+// number of replicas that compute them.
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
@@ -98,7 +98,7 @@ TEST(Embedding, FollowsADenseTableUnderSgd) {
   ASSERT_EQ(run.recorder.losses().size(), losses.size());
   for (size_t i = 0; i < losses.size(); ++i)
     EXPECT_NEAR(run.recorder.losses()[i], losses[i], 2e-6) << "step " << i + 1;
-  // Those that were trained, and none that was only evaluated.
+  // The keys that were trained, and none that was only evaluated.
   const at::Tensor trained = TheData().keys.select(1, 0).contiguous();
   const int64_t* key = trained.const_data_ptr<int64_t>();
   EXPECT_THAT(Keys(kept.kept.back(), "left"),
@@ -226,7 +226,7 @@ TEST_P(EmbeddingOver, ReplicasAndMicroBatchesPoolAsOne) {
 // One of several processes that stay: each has a Trainer of its own.
 class Rank : public Membership {
  public:
-  Rank(int rank, int replicas, std::vector<std::unique_ptr<Communicator>> mine)
+  Rank(int rank, int replicas, std::vector<std::shared_ptr<Communicator>> mine)
       : rank_(rank), replicas_(replicas), mine_(std::move(mine)) {}
   absl::StatusOr<Generation> NextGeneration(int64_t) override {
     Generation generation;
@@ -246,7 +246,7 @@ class Rank : public Membership {
 
  private:
   const int rank_, replicas_;
-  std::vector<std::unique_ptr<Communicator>> mine_;
+  std::vector<std::shared_ptr<Communicator>> mine_;
 };
 
 // Two processes; rank 0 saves, and begins with `restore` where there is one.
@@ -255,7 +255,7 @@ void RunTwoProcesses(int replicas, const checkpoint::Snapshot* restore, KeptChec
   std::vector<absl::Status> outcomes(2, absl::UnknownError("not run"));
   std::vector<std::thread> processes;
   for (int rank = 0; rank < 2; ++rank) {
-    std::vector<std::unique_ptr<Communicator>> mine;
+    std::vector<std::shared_ptr<Communicator>> mine;
     for (int i = 0; i < replicas; ++i) mine.push_back(std::move(all[rank * replicas + i]));
     auto membership = std::make_shared<Rank>(rank, replicas, std::move(mine));
     TrainerOptions options;
@@ -352,7 +352,7 @@ TEST(Embedding, ManyRowsAreGivenToo) {
       outcomes[rank] = trainer.status();
       if (!trainer.ok()) return;
       if (rank == 0) outcomes[rank] = (*trainer)->Restore(first.kept.back());
-      std::vector<std::unique_ptr<Communicator>> mine;
+      std::vector<std::shared_ptr<Communicator>> mine;
       mine.push_back(std::move(all[rank]));
       Rank membership(rank, 1, std::move(mine));
       outcomes[rank] = (*trainer)->Run(&membership);
@@ -373,7 +373,7 @@ EmbeddingOptions Limited(const std::string& eviction) {
   return options;
 }
 
-// What rows there are depends on the updates alone, which are the same.
+// The set of rows depends on the updates alone, which are the same.
 TEST(Embedding, ReplicasEvictAndAdmitTheSameRows) {
   for (const char* eviction : {"oldest", "least_recent", "least_frequent"}) {
     const auto set_up = [&](TestProgram& p) { Summed(p, Limited(eviction)); };

@@ -249,7 +249,7 @@ class Worker {
     StepRunnerOptions runner;
     runner.worker = index;
     runner.global_batch_size = *job_.global_batch_size;
-    runner_ = std::make_unique<StepRunner>(replica.get(), alone_.get(), job_, runner);
+    runner_ = StepRunner::Make(replica.get(), alone_.get(), job_, runner);
   }
   ~Worker() { replica->Detach(); }
 

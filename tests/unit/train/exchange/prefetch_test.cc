@@ -76,7 +76,7 @@ class PrefetchTest : public ::testing::Test {
   Worker worker;
 };
 
-// What a worker's phase follows: a server that is away is no fault of it.
+// A worker's phase follows this, because an absent server is not the worker's fault.
 TEST_F(PrefetchTest, TellsWhetherServersAreWaitedFor) {
   bool waits = false;
   int waited = 0;
@@ -150,7 +150,7 @@ TEST_F(PrefetchTest, StalenessCountsFromThePullThatTheStepUsed) {
   EXPECT_EQ(most(), 0) << "pulled when it was looked up";
 }
 
-// Whatever is prefetched of which: one round trip for the rest of all tables.
+// One round trip for the rest of all tables, for every part that is prefetched.
 TEST(SeveralTables, AreAskedForBeforeAnyAnswerIsAwaited) {
   const auto set_up = [](bool at_once) {
     return [at_once](TestProgram& p) {
@@ -201,7 +201,7 @@ TEST(SeveralTables, AreAskedForBeforeAnyAnswerIsAwaited) {
       EXPECT_EQ(worker.client->row_fetches, 1) << "step " << step;
     } else {
       ASSERT_GE(awaited.size(), 3u);
-      EXPECT_GE(awaited.front(), before + 2) << "the tables that were not told come first";
+      EXPECT_GE(awaited.front(), before + 2) << "the tables that were not prefetched come first";
     }
   }
 }

@@ -21,7 +21,7 @@ using testing::TestProgram;
 using testing::Worker;
 
 // Parameters "a" and "b" of an optimizer with slots, a table "rows", a running mean. In step 2 the
-// gradient of whatever `odd` names is not finite.
+// gradients of the parts that `odd` names are not finite.
 struct Odd {
   bool a = false, rows = false, mean = false;
 };
@@ -118,7 +118,7 @@ TEST(RefusedPushes, WhatIsNotFiniteIsNamedAndNothingElseSuffers) {
   const std::vector<State> states = Train(worker, servers, 4, &refused);
   EXPECT_THAT(refused, ElementsAre(IsEmpty(), ElementsAre("net.a"), IsEmpty(), IsEmpty()));
   for (const State& state : states) EXPECT_TRUE(AllFiniteIn(state));
-  // Of "a" the part that holds the infinity stays, for this step.
+  // The part of "a" that has the infinity stays unchanged in this step.
   const auto part = [](const State& state) { return state.values.at("a").slice(0, 0, 2); };
   EXPECT_TRUE(at::equal(part(states[1]), part(states[2])));
   EXPECT_FALSE(at::equal(part(states[2]), part(states[3])));
@@ -172,7 +172,7 @@ TEST_P(Float16, AStepIsPushedAsAWholeOrNotAtAll) {
   }
   EXPECT_EQ(states[1].rows, states[2].rows);
   EXPECT_NE(states[2].rows, states[3].rows);
-  // As in synchronous training.
+  // The result is that of synchronous training.
   const auto alone = RunLocally(job, 1, [&](TestProgram& p) {
     Program(odd)(p);
     const auto step = p.on_step;
@@ -186,7 +186,7 @@ TEST_P(Float16, AStepIsPushedAsAWholeOrNotAtAll) {
         << name;
 }
 
-// What was pushed before stays; the minimize() that overflows pushes neither parameters nor rows.
+// Earlier pushes stay. The minimize() that overflows pushes neither parameters nor rows.
 TEST_P(Float16, EachMinimizeIsPushedAsAWholeOrNotAtAll) {
   const Odd odd = GetParam() ? Odd{.a = true} : Odd{.rows = true};
   Job job = MakeJob(kBatch, 4);

@@ -78,7 +78,7 @@ TEST(Loading, IsTheSameByAnyNumberOfThreadsThatReplicasShare) {
 TEST(DamagedData, IsLeftOutOfTheMeanOfWhatIsThere) {
   Job job = MakeJob(3);
   job.data = {{"on_error", "skip"}};
-  // Of batches of 4, 4 and 2: two, one and both.
+  // Damages two examples of the first batch of 4, one of the second, and both of the last one.
   const auto bad = Damaged([](int64_t i) { return i == 1 || i == 2 || i == 7 || i >= 8; });
   const RunResult one = RunIt(job, 1, WithData(bad, bad));
   ASSERT_TRUE(one.status.ok()) << one.status;
@@ -103,7 +103,7 @@ TEST(DamagedData, IsLeftOutOfTheMeanOfWhatIsThere) {
     EXPECT_EQ(more.recorder.left_out, one.recorder.left_out);
     EXPECT_NEAR(more.recorder.Find("validation", 2)->metrics.at("loss"),
                 one.recorder.Find("validation", 2)->metrics.at("loss"), 1e-6);
-    // Whoever had it, all replicas' are named in one place.
+    // The damaged examples of all replicas are named in one place.
     EXPECT_THAT(more.recorder.damaged, ::testing::Contains("'9.jpg' is truncated"));
     EXPECT_THAT(more.recorder.damaged, ::testing::Contains("'1.jpg' is truncated"));
   }
@@ -270,7 +270,7 @@ TEST(Sharding, OffNeedsASize) {
               HasSubstr("the train dataset does not know its size"));
 }
 
-// Behind damage a stream cannot be gone on with.
+// A stream cannot continue after damage.
 TEST(DamagedData, IsNotLeftOutWhereNobodyKnowsTheSize) {
   Job job = MakeJob(1);
   job.max_steps = 3;
@@ -333,7 +333,7 @@ TEST(DamagedData, IsNamedWhereItLeavesAReplicaASingleExample) {
               HasSubstr("; data.on_error \"skip\" left 2 damaged examples of this batch out"));
 }
 
-// What a replica waits for another one, which is late for a reason of its own, is not for input.
+// A wait for another replica, which is late for a reason of its own, is no wait for input.
 TEST(Loading, WaitingForAnotherReplicaIsNoInputWait) {
   Job job = MakeJob(2);
   job.data = {{"on_error", "skip"}};  // the replicas tell each other what is left out

@@ -1,6 +1,6 @@
-// What a program's own loop reads and how it ends: several steps over a batch, data sets besides
-// the splits, streams, finish(), and the means of what is reported. Runs that are cut after every
-// step and go on, also with other numbers of replicas, are the uncut run.
+// Tests the input and the end of a program's own loop: several steps over a batch, data sets
+// besides the splits, streams, finish(), and means of reported values. A run that is cut after any
+// step and continues, also with another number of replicas, equals the uncut run.
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
 #include <gmock/gmock.h>
@@ -24,8 +24,8 @@ using testing::SquaredError;
 using testing::TestProgram;
 using testing::TheData;
 
-// Cuts the run after every step, goes on with each number of replicas, and compares what is left.
-void ExpectGoesOnAfterEveryStep(const Job& job, const SetUp& set_up, size_t steps) {
+// Cuts the run after every step, continues it with each number of replicas, and compares the rest.
+void ExpectContinuesAfterEveryStep(const Job& job, const SetUp& set_up, size_t steps) {
   KeptCheckpoints kept;
   kept.wanted = [](const SaveMoment&) { return true; };
   const RunResult whole = RunIt(job, 2, set_up, &kept);
@@ -94,7 +94,7 @@ void CriticAndActor(TestProgram& p) {
 }
 
 TEST(SeveralSteps, GoOnBetweenTwoStepsOfABatch) {
-  ExpectGoesOnAfterEveryStep(MakeJob(), CriticAndActor, 24);  // 3 batches of 4 steps, twice
+  ExpectContinuesAfterEveryStep(MakeJob(), CriticAndActor, 24);  // 3 batches of 4 steps, twice
 }
 
 TEST(SeveralSteps, TheSavedStateSaysWhichAreDone) {
@@ -206,7 +206,7 @@ void WithMoreData(TestProgram& p) {
 }
 
 TEST(NamedData, IsReadInTheRightOrderAfterEveryCutAndByAnyNumberOfReplicas) {
-  ExpectGoesOnAfterEveryStep(MakeJob(3), WithMoreData, 9);
+  ExpectContinuesAfterEveryStep(MakeJob(3), WithMoreData, 9);
 }
 
 TEST(NamedData, DistributedOnesAreSlicedAndOthersAreNot) {
@@ -240,7 +240,7 @@ TEST(NamedData, DistributedOnesAreSlicedAndOthersAreNot) {
 
 // ---- Streams
 
-// The data's examples one after another, `passes` of them, told by their end alone.
+// A stream of the data's examples, which reports its end but not its size.
 data::DatasetPtr Streamed(data::Reopen reopen) {
   class Rows final : public data::Stream {
    public:
@@ -283,11 +283,11 @@ TEST(StreamedTraining, IsTheTrainingOfADatasetAndGoesOnExactly) {
     EXPECT_EQ(streamed.recorder.steps[i].examples, sized.recorder.steps[i].examples);
   }
   EXPECT_EQ(streamed.recorder.start.steps_per_epoch, 0) << "not known";
-  ExpectGoesOnAfterEveryStep(MakeJob(2), StreamProgram(), 6);
+  ExpectContinuesAfterEveryStep(MakeJob(2), StreamProgram(), 6);
   Job job = MakeJob(4);
   job.steps_per_epoch = 3;
   job.global_batch_size = 3;  // the stream ends after 4 batches, within every second epoch
-  ExpectGoesOnAfterEveryStep(job, StreamProgram(data::Reopen::kAtExample), 8);
+  ExpectContinuesAfterEveryStep(job, StreamProgram(data::Reopen::kAtExample), 8);
 }
 
 TEST(StreamedTraining, MaxStepsEndsIt) {
@@ -378,7 +378,7 @@ TEST(TheEnd, FinishAndAnEarlyReturnSaveTheLastState) {
       EXPECT_TRUE(kept.kept[0].state.extras.finished);
       EXPECT_EQ(run.recorder.Find("train", 1)->examples, 4) << "the part that was trained";
       EXPECT_EQ(run.recorder.finished, 4);
-      // Whoever goes on with it has nothing to do.
+      // A run that continues from it has nothing to do.
       const checkpoint::Snapshot end = Reread(kept.kept[0]);
       const RunResult rest = RunIt(MakeJob(5), replicas, EndsAfter(4, by_finish), &again, &end);
       EXPECT_TRUE(rest.status.ok()) << rest.status;
@@ -396,7 +396,7 @@ TEST(TheEnd, AStateThatIsSavedAlreadyIsNotSavedAgain) {
 }
 
 TEST(TheEnd, ReplicasThatDoNotEndTogetherSaySo) {
-  const std::string told = Refused([](TestProgram& self, Loop& loop) {
+  const std::string error = Refused([](TestProgram& self, Loop& loop) {
     data::Batch batch;
     while (loop.next(&batch)) {
       if (loop.replica() == 1 && loop.steps() == 2) loop.finish();
@@ -404,7 +404,7 @@ TEST(TheEnd, ReplicasThatDoNotEndTogetherSaySo) {
       loop.step([&](Step& step, const data::Batch& part) { self.on_step(self, step, part); });
     }
   });
-  EXPECT_THAT(told,
+  EXPECT_THAT(error,
               HasSubstr("replica 0 returned from run() after step 2, replica 1 finishes after "
                         "step 2: every replica must make the same calls"));
 }
@@ -453,7 +453,7 @@ TEST_P(OverReplicas, ReportedValuesHaveMeansOverEpochAndPass) {
 }
 
 TEST(Reported, MeansAndDuePassesSurviveARestart) {
-  ExpectGoesOnAfterEveryStep(MakeJob(4), Reporting, 12);
+  ExpectContinuesAfterEveryStep(MakeJob(4), Reporting, 12);
   KeptCheckpoints kept, again;
   kept.wanted = [](const SaveMoment& moment) { return moment.epoch_end; };
   ASSERT_TRUE(RunIt(MakeJob(4), 1, Reporting, &kept).status.ok());
@@ -464,7 +464,8 @@ TEST(Reported, MeansAndDuePassesSurviveARestart) {
 }
 
 TEST(Reported, NamesOfAPassAreCompared) {
-  const auto told = [](int replicas, const std::function<void(Evaluation&, const at::Tensor&)>& f) {
+  const auto error_of = [](int replicas,
+                           const std::function<void(Evaluation&, const at::Tensor&)>& f) {
     const RunResult run = RunIt(
         MakeJob(1), replicas,
         [&](TestProgram& p) {
@@ -477,18 +478,18 @@ TEST(Reported, NamesOfAPassAreCompared) {
     EXPECT_EQ(ExitCodeOf(run.status), ExitCode::kProgramFailed) << run.status;
     return std::string(Message(run.status));
   };
-  EXPECT_THAT(told(2,
-                   [](Evaluation& evaluation, const at::Tensor& y) {
-                     evaluation.report(
-                         y.size(0) > 0 && y[0].item<float>() == TheData().y[0].item<float>()
-                             ? "first"
-                             : "other",
-                         y);
-                   }),
+  EXPECT_THAT(error_of(2,
+                       [](Evaluation& evaluation, const at::Tensor& y) {
+                         evaluation.report(
+                             y.size(0) > 0 && y[0].item<float>() == TheData().y[0].item<float>()
+                                 ? "first"
+                                 : "other",
+                             y);
+                       }),
               HasSubstr("in the validation pass: every replica must report() the same names"));
-  EXPECT_THAT(told(1, [](Evaluation& e, const at::Tensor& y) { e.report("mse", y); }),
+  EXPECT_THAT(error_of(1, [](Evaluation& e, const at::Tensor& y) { e.report("mse", y); }),
               HasSubstr("report(\"mse\"): that name is a metric's"));
-  EXPECT_THAT(told(1, [](Evaluation& e, const at::Tensor& y) { e.report("a", y.mean()); }),
+  EXPECT_THAT(error_of(1, [](Evaluation& e, const at::Tensor& y) { e.report("a", y.mean()); }),
               HasSubstr("report(\"a\") in eval_step needs one value for each example, shape [4]"));
 }
 

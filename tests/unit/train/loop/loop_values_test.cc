@@ -6,6 +6,7 @@
 #include <cmath>
 #include <mutex>
 
+#include "common/data/pipeline.h"
 #include "tests/unit/train/ten_examples.h"
 
 namespace muster {
@@ -18,7 +19,7 @@ using testing::RunLocally;
 using testing::SquaredError;
 using testing::TestProgram;
 
-// What `body` gives on each replica, by replica.
+// Returns the results of a replica's loop.
 using Body = std::function<std::vector<Nested>(TestProgram&, Loop&)>;
 struct Outcome {
   absl::Status status;
@@ -187,20 +188,20 @@ TEST(LoopValues, WhatDiffersBetweenReplicasIsOneSentence) {
   };
   for (const Wrong& wrong : cases) {
     std::mutex mutex;
-    std::vector<std::string> told;
+    std::vector<std::string> errors;
     const auto got = OnReplicas(3, [&](TestProgram&, Loop& loop) -> std::vector<Nested> {
       try {
         wrong.call(loop);
       } catch (const std::exception& error) {
         std::lock_guard<std::mutex> lock(mutex);
-        told.push_back(error.what());
+        errors.push_back(error.what());
         throw;
       }
       return {};
     });
     EXPECT_EQ(ExitCodeOf(got.status), ExitCode::kProgramFailed) << wrong.name << got.status;
-    ASSERT_EQ(told.size(), 3u) << wrong.name;
-    for (const std::string& sentence : told) EXPECT_THAT(sentence, HasSubstr(wrong.sentence));
+    ASSERT_EQ(errors.size(), 3u) << wrong.name;
+    for (const std::string& sentence : errors) EXPECT_THAT(sentence, HasSubstr(wrong.sentence));
   }
 }
 

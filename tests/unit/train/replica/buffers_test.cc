@@ -82,8 +82,8 @@ TEST(Buffers, ConstantTablesKeepTheirBits) {
   for (const auto& replica : run.replicas) EXPECT_TRUE(at::equal(replica.at("table"), table));
 }
 
-// What a buffer of the given type holds that keeps the batch's mean of the first feature, from step
-// `first` on.
+// Returns the value of a buffer of the given type that keeps the batch's mean of the first feature,
+// from step `first` on.
 at::Tensor MeanOf(int replicas, at::ScalarType type, int64_t first, int64_t steps) {
   const auto run = testing::Run(
       Options(replicas, steps),
@@ -255,7 +255,7 @@ TEST(Buffers, OneOptimizerOfSeveralHasRoomForThem) {
   const auto room = [&](int optimizer) {
     return (*replica)->optimizers()[optimizer].gradients->control_capacity();
   };
-  // As at a start, when nothing has changed yet, and in a generation that begins later.
+  // Attaches at a start, when nothing has changed yet, and in a generation that begins later.
   ASSERT_TRUE((*replica)->Attach(communicators[0].get(), {4, 4}, job.collective).ok());
   EXPECT_LT(room(0), kElements);
   EXPECT_LT(room(1), kElements);

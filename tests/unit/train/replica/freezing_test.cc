@@ -126,7 +126,7 @@ TEST(Freezing, CentralStorageHasNoSlotsForWhatWasNeverTrained) {
   EXPECT_NE(saved[1].optimizer.Find("adam.head.exp_avg"), nullptr);
   EXPECT_EQ(saved[1].optimizer.Find("adam.base.exp_avg"), nullptr);
   EXPECT_NE(saved[2].optimizer.Find("adam.base.exp_avg"), nullptr);
-  // And it goes on from them.
+  // Training continues from these checkpoints.
   for (const size_t cut : {1u, 2u}) {
     RunOptions rest = FreezingOptions(2, 6), whole = FreezingOptions(2, 6);
     rest.restore = &saved[cut];
@@ -213,7 +213,7 @@ TEST(Freezing, ResumesExactlyBeforeAndAfter) {
   }
 }
 
-TEST(Freezing, ReplicasThatDifferAreToldOfTheParameter) {
+TEST(Freezing, AParameterThatDiffersBetweenReplicasIsNamed) {
   for (const bool freezes : {false, true}) {
     for (const int replica : {0, 1}) {
       Plan plan{.unfreeze_at = freezes ? 0 : 2, .freeze_at = freezes ? 2 : 0, .frozen = !freezes};
@@ -251,7 +251,7 @@ TEST(Freezing, UnfreezingBetweenMicroBatchesNamesTheParameter) {
 // Counts what is taken of the memory that other processes can reach.
 class Counting : public Communicator {
  public:
-  explicit Counting(std::unique_ptr<Communicator> inner) : inner_(std::move(inner)) {}
+  explicit Counting(std::shared_ptr<Communicator> inner) : inner_(std::move(inner)) {}
   int allocations = 0;
 
   int rank() const override { return inner_->rank(); }
@@ -275,7 +275,7 @@ class Counting : public Communicator {
   void set_timeout(Duration timeout) override { inner_->set_timeout(timeout); }
 
  private:
-  const std::unique_ptr<Communicator> inner_;
+  const std::shared_ptr<Communicator> inner_;
 };
 
 class OneReplica : public ::testing::Test {
@@ -295,8 +295,8 @@ class OneReplica : public ::testing::Test {
     ASSERT_TRUE(replica.ok()) << replica.status();
     replica_ = *std::move(replica);
     ASSERT_TRUE(replica_->Attach(communicator_.get(), {4, 4}, job_.collective).ok());
-    runner_ = std::make_unique<StepRunner>(replica_.get(), communicator_.get(), job_,
-                                           StepRunnerOptions{.global_batch_size = 4});
+    runner_ = StepRunner::Make(replica_.get(), communicator_.get(), job_,
+                               StepRunnerOptions{.global_batch_size = 4});
   }
   absl::Status Run(const StepRunner::Body& body) {
     const data::Batch batch = {TwelveExamples().slice(0, 0, 4),

@@ -194,7 +194,8 @@ TEST(TiedWeights, HaveTheirSlotsUnderTheFirstNameWhateverTheStrategy) {
   }
 }
 
-// What Muster wrote before: a set of slots under each name, of which one was up to date.
+// Restores a checkpoint of an older version: a set of slots under each name, of which one was up to
+// date.
 void RestoresFrom(bool last_is_live) {
   checkpoint::Snapshot snapshot = SnapshotOf(StrategyKind::kMirrored);
   const std::vector<float> zeros(3);

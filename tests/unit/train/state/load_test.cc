@@ -52,7 +52,7 @@ void WriteText(MemoryFileSystem& files, const std::string& path, const std::stri
   ASSERT_TRUE((*file)->Append(text).ok() && (*file)->Sync().ok());
 }
 
-class Weights : public ::testing::Test {
+class LoadedWeights : public ::testing::Test {
  protected:
   // Models "net" (w [2], tied to "alias", count) and "head" (b [1]).
   absl::Status Load(const Json& load, std::function<void(Builder&)> ask = {}) {
@@ -99,7 +99,7 @@ class Weights : public ::testing::Test {
 const at::Tensor kW = at::tensor({1.5f, -2.25f});
 const at::Tensor kCount = at::full({}, 7, at::kLong);
 
-TEST_F(Weights, OfEveryFloatingTypeBecomeTheModels) {
+TEST_F(LoadedWeights, OfEveryFloatingTypeBecomeTheModels) {
   for (const at::ScalarType type : {at::kFloat, at::kHalf, at::kBFloat16, at::kDouble}) {
     Write(files_, "/w/a.safetensors", {{"w", kW.to(type)}, {"count", kCount}});
     const absl::Status loaded = Load({{"net", "/w/a.safetensors"}});
@@ -111,7 +111,7 @@ TEST_F(Weights, OfEveryFloatingTypeBecomeTheModels) {
   }
 }
 
-TEST_F(Weights, ArePrefixedAndRenamed) {
+TEST_F(LoadedWeights, ArePrefixedAndRenamed) {
   Write(files_, "/w/a.safetensors",
         {{"model.layer0.gamma", kW}, {"model.count", kCount}, {"head.b", at::ones({1})}});
   const absl::Status loaded = Load({{"net",
@@ -124,7 +124,7 @@ TEST_F(Weights, ArePrefixedAndRenamed) {
   EXPECT_EQ((*program_->second)["b"].item<float>(), 1.f);
 }
 
-TEST_F(Weights, OfSeveralFilesAndFolders) {
+TEST_F(LoadedWeights, OfSeveralFilesAndFolders) {
   Write(files_, "/w/model-1.safetensors", {{"w", kW}, {"elsewhere", kW}});
   Write(files_, "/w/model-2.safetensors", {{"count", kCount}});
   WriteText(files_, "/w/model.safetensors.index.json",
@@ -143,7 +143,7 @@ TEST_F(Weights, OfSeveralFilesAndFolders) {
   EXPECT_THAT(Refusal({{"net", "/w"}}, ExitCode::kDataDamaged), HasSubstr("no file beside it"));
 }
 
-TEST_F(Weights, StrictOnesNameWhatIsMissingAndLeftOver) {
+TEST_F(LoadedWeights, StrictOnesNameWhatIsMissingAndLeftOver) {
   Write(files_, "/w/a.safetensors", {{"w", kW}, {"fc.weight", kW}, {"fc.bias", kW}});
   EXPECT_EQ(Refusal({{"net", "/w/a.safetensors"}}, ExitCode::kConfiguration),
             "load.net: /w/a.safetensors lacks count, and has fc.bias, fc.weight, which the model "
@@ -161,7 +161,7 @@ TEST_F(Weights, StrictOnesNameWhatIsMissingAndLeftOver) {
               HasSubstr("none of the tensors"));
 }
 
-TEST_F(Weights, WhatCannotBeIsRefused) {
+TEST_F(LoadedWeights, WhatCannotBeIsRefused) {
   Write(files_, "/w/a.safetensors", {{"w", at::ones({3})}, {"count", kCount}});
   EXPECT_EQ(Refusal({{"net", "/w/a.safetensors"}}, ExitCode::kConfiguration),
             "load.net: \"w\" has shape [3] in /w/a.safetensors and [2] in the model");
@@ -196,7 +196,7 @@ std::string WithForeign(const std::string& type, int bytes) {
   return text + std::string(static_cast<size_t>(bytes), 'q');
 }
 
-TEST_F(Weights, OfTypesOfOthersAreLeftAsideOrNamed) {
+TEST_F(LoadedWeights, OfTypesOfOthersAreLeftAsideOrNamed) {
   ASSERT_TRUE(checkpoint::MakeDirectories(files_, "/w").ok());
   for (const auto& [type, bytes] : {std::pair{"U16", 2}, {"U32", 4}, {"F8_E4M3", 1}, {"C64", 8}}) {
     WriteText(files_, "/w/a.safetensors", WithForeign(type, bytes));
@@ -217,7 +217,7 @@ TEST_F(Weights, OfTypesOfOthersAreLeftAsideOrNamed) {
   }
 }
 
-TEST_F(Weights, ARenameThatIsTooMuchIsRefused) {
+TEST_F(LoadedWeights, ARenameThatIsTooMuchIsRefused) {
   Write(files_, "/w/a.safetensors", {{"w", kW}, {std::string(5000, 'a'), kW}, {"count", kCount}});
   const Json load = {
       {"net", {{"path", "/w/a.safetensors"}, {"strict", false}, {"rename", {{"(a|b)*", ""}}}}}};
@@ -225,7 +225,7 @@ TEST_F(Weights, ARenameThatIsTooMuchIsRefused) {
               HasSubstr("a tensor whose name has 5000 characters, and rename takes names of 1024"));
 }
 
-// What is loaded into a buffer of each replica's own is every replica's.
+// Every replica loads the value of a kPerReplica buffer.
 TEST(LoadedBuffers, OfEachReplicaAreEveryReplicas) {
   const std::string path = ::testing::TempDir() + "loaded_buffers.safetensors";
   {
@@ -268,14 +268,14 @@ TEST(LoadedBuffers, OfEachReplicaAreEveryReplicas) {
   std::remove(path.c_str());
 }
 
-TEST_F(Weights, TheJobsPathIsSeenFromItsFolder) {
+TEST_F(LoadedWeights, TheJobsPathIsSeenFromItsFolder) {
   Write(files_, "/jobs/w/a.safetensors", {{"w", kW}, {"count", kCount}});
   job_.folder = "/jobs";
   ASSERT_TRUE(Load({{"net", "w/a.safetensors"}}).ok());
   EXPECT_TRUE(at::equal(W(), kW));
 }
 
-TEST_F(Weights, TheJobsReplaceTheProgramsOfAModel) {
+TEST_F(LoadedWeights, TheJobsReplaceTheProgramsOfAModel) {
   Write(files_, "/w/a.safetensors", {{"w", kW}, {"count", kCount}});
   Write(files_, "/w/b.safetensors", {{"w", -kW}, {"count", kCount}});
   Write(files_, "/w/head.safetensors", {{"b", at::ones({1})}});

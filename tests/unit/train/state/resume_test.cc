@@ -338,7 +338,7 @@ TEST(ResumeOf, Float16HasAScaleThatMoved) {
   ASSERT_TRUE(run.status.ok());
   const checkpoint::TrainingState& state = kept.kept.back().state;
   EXPECT_LT(state.loss_scaler.at(0), 65536);
-  // Each halves it, and is told of with its step.
+  // Each skipped step halves the scale, and is reported with its step.
   EXPECT_EQ(state.extras.skipped.total, std::log2(65536 / state.loss_scaler.at(0)));
   EXPECT_EQ(state.extras.skipped.in_a_row, 0);
   int64_t skipped = 0;

@@ -61,7 +61,7 @@ TEST_P(Saving, AsksAfterEachStepAndSavesBeforeThePassesThatAreDue) {
     EXPECT_EQ(moment.last, step == 6);
     EXPECT_FALSE(moment.stopping);
   }
-  EXPECT_THAT(run.recorder.saves, ElementsAre(2, 3, 6)) << "told only where it is saved";
+  EXPECT_THAT(run.recorder.saves, ElementsAre(2, 3, 6)) << "reported only where it is saved";
   ASSERT_EQ(kept.kept.size(), 3u);
   const checkpoint::TrainingState& within = kept.kept[0].state;
   EXPECT_EQ(within.step, 2);
@@ -73,7 +73,7 @@ TEST_P(Saving, AsksAfterEachStepAndSavesBeforeThePassesThatAreDue) {
   const checkpoint::TrainingState& end = kept.kept[1].state;
   EXPECT_EQ(end.epoch, 1);
   EXPECT_EQ(end.offset, 0);
-  EXPECT_EQ(end.epoch_examples, 10) << "the whole epoch's: a restart tells of them";
+  EXPECT_EQ(end.epoch_examples, 10) << "the whole epoch's: a restart reports them";
   EXPECT_TRUE(end.validation_due);
   EXPECT_FALSE(end.test_due);
   EXPECT_TRUE(kept.kept[2].state.test_due);
@@ -241,8 +241,9 @@ TEST(Snapshot, ComesBackBitForBit) {
   replica->models()[0].buffers[0].second.fill_(123456789012345);
   replica->optimizers()[0].rule->slot(0)[0].fill_(0.25f);
   LoopState state = InitialLoopState(job, *replica), restored = state;
-  state.steps = 5;
-  state.position = {1, 8};
+  state.step = 5;
+  state.epoch = 1;
+  state.offset = 8;
   state.examples = 18;
   state.validation_due = true;
   state.global_batch_size = 4;
@@ -256,8 +257,9 @@ TEST(Snapshot, ComesBackBitForBit) {
           << a->tensors[i].name;
     }
   }
-  EXPECT_EQ(restored.steps, 5);
-  EXPECT_EQ(restored.position, (data::Position{1, 8}));
+  EXPECT_EQ(restored.step, 5);
+  EXPECT_EQ(restored.epoch, 1);
+  EXPECT_EQ(restored.offset, 8);
   EXPECT_TRUE(restored.validation_due);
 }
 
@@ -266,14 +268,14 @@ TEST(Snapshot, WhatDoesNotFitIsRefusedAndNamed) {
   const auto replica = MakeReplica(job);
   SnapshotTaker taker;
   LoopState state = InitialLoopState(job, *replica);
-  state.steps = 40;
+  state.step = 40;
   const auto snapshot = *taker.Take(*replica, state);
   const auto refusal = [&](const std::string& variant) {
     const auto other = MakeReplica(job, variant);
     LoopState other_state = InitialLoopState(job, *other);
     const absl::Status status = RestoreReplica(snapshot, job, other.get(), &other_state);
     EXPECT_EQ(ExitCodeOf(status), ExitCode::kConfiguration) << variant;
-    EXPECT_EQ(other_state.steps, 0);
+    EXPECT_EQ(other_state.step, 0);
     return std::string(Message(status));
   };
   EXPECT_EQ(refusal("shape"),

@@ -68,7 +68,7 @@ std::unique_ptr<Replica> MakeReplica(double value, bool tables = false) {
 
 LoopState StateAfter(const Replica& replica, int64_t steps) {
   LoopState state = InitialLoopState(MakeJob(), replica);
-  state.steps = steps;
+  state.step = steps;
   state.extras.datasets["more"] = {steps, 3, true};
   return state;
 }
@@ -155,7 +155,7 @@ TEST(StateTransfer, TravelsInPieces) {
     ASSERT_TRUE(ends.sent.ok() && ends.received.ok()) << ends.sent << ends.received;
     EXPECT_LE(ends.most, 256);
     EXPECT_GT(moments, 30) << "before the first piece, and after each";
-    EXPECT_EQ(old.steps, 12);
+    EXPECT_EQ(old.step, 12);
     EXPECT_TRUE(Equal(*behind, *owner));
   }
 }
@@ -202,7 +202,7 @@ TEST(StateTransfer, WhoHoldsTheSameStepNeverLosesIt) {
   }
 }
 
-// What was cut short is made good by the next transfer.
+// The next transfer replaces one that was interrupted.
 TEST(StateTransfer, AReplicaWithoutAStateIsGivenOne) {
   TransferOptions options;
   options.staged_bytes = 0;
@@ -269,7 +269,7 @@ TEST(StateTransfer, ACappedTableCountsOnWhereItsOwnerIs) {
   EXPECT_TRUE(Equal(*behind, *owner));
 }
 
-// What nobody else needs is not copied.
+// State that no other replica needs is not copied.
 TEST(StateTransfer, StaysWhereItIsInOneReplicaAlone) {
   WatchedCommunicator alone(
       std::move(collective::MakeThreadCommunicators(1, std::chrono::seconds(20))[0]));
@@ -277,7 +277,7 @@ TEST(StateTransfer, StaysWhereItIsInOneReplicaAlone) {
   LoopState state = StateAfter(*replica, 12);
   BroadcastState(replica.get(), &alone, 0, &state, {});
   EXPECT_EQ(alone.most, 0);
-  EXPECT_EQ(state.steps, 12);
+  EXPECT_EQ(state.step, 12);
 }
 
 }  // namespace

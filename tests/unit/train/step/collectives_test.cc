@@ -131,7 +131,7 @@ TEST_P(Collectives, OrderIsTheSameWhereLossesDependOnOtherThings) {
     EXPECT_TRUE(at::equal(replica.at("w"), run.replicas[0].at("w")));
 }
 
-TEST(Collective, ReplicasThatCallDifferentOnesAreToldSo) {
+TEST(Collective, DifferentCallsOfReplicasAreReported) {
   const Body body = [](TestProgram& self, Step& step, const data::Batch& batch) {
     if (step.replica() == 1) step.all_reduce(at::ones({3}));
     step.minimize(self.optimizers["sgd"], at::matmul(Embedded(self, batch), (*self.model)["v"]));

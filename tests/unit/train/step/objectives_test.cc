@@ -97,8 +97,8 @@ TEST_P(Objectives, EveryMicroBatchMinimizesForTheSameOptimizers) {
                 "optimizers in the same order: the first did so for \"g\", number 2 for \"f\""));
 }
 
-// What can be undone needs a copy of the state from before, and the first step that turns out to
-// need one is run again.
+// An update that can be undone needs a copy of the earlier state. The first step that needs the
+// copy is run again.
 TEST_P(Objectives, OneCallForAllNeedsNoCopyAndRunsEachStepOnce) {
   const auto calls = [](int replicas, bool together) {
     std::atomic<int> bodies = 0;
@@ -118,8 +118,9 @@ TEST_P(Objectives, OneCallForAllNeedsNoCopyAndRunsEachStepOnce) {
   EXPECT_EQ(calls(GetParam(), false), 5 * GetParam()) << "the first step begins as one call does";
 }
 
-// Of a run that replica `failing` ended in step 3. Another that has not come to its commit of step
-// 2 by then is one behind (the next generation gives it the newest state); none is between two.
+// Checks a run that replica `failing` ended in step 3. A replica that had not committed step 2 by
+// then is one step behind (the next generation gives it the newest state). No replica is between
+// two steps.
 void ExpectWhole(const RunResult& run, const RunResult& one, const RunResult& two, size_t failing) {
   ASSERT_TRUE(one.status.ok()) << one.status;
   ASSERT_TRUE(two.status.ok()) << two.status;

@@ -3,6 +3,7 @@
 #include <ATen/TensorOperators.h>
 #include <gmock/gmock.h>
 
+#include "common/data/pipeline.h"
 #include "muster/metrics.h"
 #include "tests/unit/train/step/steps_job.h"
 #include "tests/unit/train/test_program.h"
@@ -22,7 +23,7 @@ constexpr int64_t kExamples = 11, kTokens = 5, kFeatures = 3, kBatch = 4;
 struct Sequences {
   at::Tensor x, y, mask;  // [examples, tokens, features], [examples, tokens] twice
 };
-// Of lengths from 0 to 5; what is behind the end of one is NaN.
+// Makes sequences of lengths from 0 to 5. Values behind the end of one are NaN.
 Sequences MakeSequences() {
   at::manual_seed(11);
   Sequences s{at::randn({kExamples, kTokens, kFeatures}), at::randn({kExamples, kTokens}),
@@ -168,7 +169,7 @@ TEST_P(Weights, OfAPassCountWhereAReplicaHasNoExample) {
               y.index({y.isnan().logical_not()}).square().mean().item<double>(), 1e-6);
 }
 
-TEST(Reported, WeightsAndDictionariesAreChecked) {
+TEST(ReportedValues, WeightsAndDictionariesAreChecked) {
   const Sequences s = MakeSequences();
   const auto refused = [&](const std::function<void(Evaluation&, const data::Batch&)>& eval) {
     const RunResult run = RunLocally(StepsJob(kBatch, 3), 1, [&](TestProgram& p) {
@@ -189,7 +190,7 @@ TEST(Reported, WeightsAndDictionariesAreChecked) {
               HasSubstr("a dictionary was asked for, and the value is a tensor"));
 }
 
-// Of examples, with other loss reductions, in one step of rate 1 from w = 0.
+// Weights of examples with other loss reductions, in one step of rate 1 from w = 0.
 TEST_P(Weights, OtherReductionsDivideAsDocumented) {
   at::manual_seed(3);
   const at::Tensor x = at::randn({7, kFeatures}), y = at::randn({7}), w = at::rand({7});

@@ -33,7 +33,7 @@ absl::StatusOr<std::optional<ServerCertificate>> CertificateOfServer(const std::
 // process belongs to another user.
 Fd OpenKeyOfLauncher(int64_t pid);
 
-struct ChiefLinkOptions {
+struct ChiefChannelOptions {
   std::string address;    // "host:port".
   std::string key_file;   // Path of a run key file. Empty: the job's, launcher's or user's key.
   Job job;                // Only tls and security are used.
@@ -48,20 +48,20 @@ std::string RequiresIdentity(const std::string& address);
 // connects to the chief to read the chief's certificate, which names the cluster. Returns
 // ConfigurationError if the chief has another key. Returns PeerLost if the chief cannot be reached
 // within `timeout`. If there is no key or certificate, does not connect.
-absl::StatusOr<rpc::ChannelOptions> ChannelToChief(const ChiefLinkOptions& options,
+absl::StatusOr<rpc::ChannelOptions> ChannelToChief(const ChiefChannelOptions& options,
                                                    Duration timeout);
 
-class ChiefLink {
+class StatusClient {
  public:
   // Calls ChannelToChief to find the credentials, and returns the errors of ChannelToChief.
-  static absl::StatusOr<std::unique_ptr<ChiefLink>> Open(const ChiefLinkOptions& options,
-                                                         Duration timeout);
+  static absl::StatusOr<std::unique_ptr<StatusClient>> Open(const ChiefChannelOptions& options,
+                                                            Duration timeout);
   // Requests the status. Returns PeerLost if the chief cannot be reached within `timeout`. Returns
   // ConfigurationError if the chief requires a key, or if the server is not a chief.
   absl::StatusOr<proto::StatusReply> Ask(Duration timeout);
 
  private:
-  ChiefLink(std::string address, bool has_identity, std::shared_ptr<grpc::Channel> channel)
+  StatusClient(std::string address, bool has_identity, std::shared_ptr<grpc::Channel> channel)
       : address_(std::move(address)),
         has_identity_(has_identity),
         stub_(proto::Coordinator::NewStub(std::move(channel))) {}

@@ -1,4 +1,4 @@
-#include "deploy/status/chief_link.h"
+#include "deploy/status/status_client.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -48,7 +48,7 @@ std::string PathIn(const Job& job, const std::string& path) {
 }
 
 // Finds the credentials of this process. Returns false if there are none.
-bool FindCredentials(const ChiefLinkOptions& link, security::IdentityOptions* options) {
+bool FindCredentials(const ChiefChannelOptions& link, security::IdentityOptions* options) {
   const Job& job = link.job;
   if (!link.key_file.empty()) {
     options->run_key = link.key_file;
@@ -66,7 +66,7 @@ bool FindCredentials(const ChiefLinkOptions& link, security::IdentityOptions* op
          options->run_key_descriptor;
 }
 
-absl::StatusOr<std::shared_ptr<security::Identity>> IdentityFor(const ChiefLinkOptions& link,
+absl::StatusOr<std::shared_ptr<security::Identity>> IdentityFor(const ChiefChannelOptions& link,
                                                                 const ServerCertificate& server,
                                                                 security::IdentityOptions options) {
   const bool from_key = options.files.certificate.empty();
@@ -155,7 +155,7 @@ std::string RequiresIdentity(const std::string& address) {
       address);
 }
 
-absl::StatusOr<rpc::ChannelOptions> ChannelToChief(const ChiefLinkOptions& options,
+absl::StatusOr<rpc::ChannelOptions> ChannelToChief(const ChiefChannelOptions& options,
                                                    Duration timeout) {
   security::IdentityOptions credentials;
   rpc::ChannelOptions channel;
@@ -172,15 +172,15 @@ absl::StatusOr<rpc::ChannelOptions> ChannelToChief(const ChiefLinkOptions& optio
   return channel;
 }
 
-absl::StatusOr<std::unique_ptr<ChiefLink>> ChiefLink::Open(const ChiefLinkOptions& options,
-                                                           Duration timeout) {
+absl::StatusOr<std::unique_ptr<StatusClient>> StatusClient::Open(const ChiefChannelOptions& options,
+                                                                 Duration timeout) {
   MUSTER_ASSIGN_OR_RETURN(const rpc::ChannelOptions channel, ChannelToChief(options, timeout));
   MUSTER_ASSIGN_OR_RETURN(auto made, rpc::MakeChannel(options.address, channel));
-  return std::unique_ptr<ChiefLink>(
-      new ChiefLink(options.address, channel.identity != nullptr, std::move(made)));
+  return std::unique_ptr<StatusClient>(
+      new StatusClient(options.address, channel.identity != nullptr, std::move(made)));
 }
 
-absl::StatusOr<proto::StatusReply> ChiefLink::Ask(Duration timeout) {
+absl::StatusOr<proto::StatusReply> StatusClient::Ask(Duration timeout) {
   proto::StatusReply reply;
   const grpc::Status asked = stub_->Status(rpc::WithDeadline(timeout).get(), {}, &reply);
   if (asked.ok()) return reply;
