@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tables with a cap under zipf keys: what it costs in quality, and what it keeps the servers' memory to.
+"""Tables with a cap under zipf keys: the cost of the cap in quality, and the memory of the servers under it.
 
   bench/capped_table.py [--keys 20000] [--zipf 1.2] [--examples 1000000] [--share 0.1] [--variants least_recent,least_frequent:10]
 

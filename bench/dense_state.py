@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What the chief of parameter servers needs for a dense model with Adam, whose slots are twice as large as its parameters.
+"""Memory of the chief of a parameter-server job for a dense model with Adam, whose slots are twice as large as its parameters.
 
   bench/dense_state.py [--hidden 18000] [--limit MB]
 
@@ -51,7 +51,7 @@ def run(folder, label, ps, limit, job):
 
 
 def equal(before, after):
-    """All tensors but steps, which go on; one in memory at a time."""
+    """Compares all tensors, one in memory at a time. Steps must have increased by one."""
     for name in "model.safetensors", "optimizer.safetensors":
         with safe_open(before / name, "numpy") as a, safe_open(after / name, "numpy") as b:
             for key in a.keys():
@@ -59,7 +59,7 @@ def equal(before, after):
                 if name == "model.safetensors" and not numpy.array_equal(a.get_tensor(key), b.get_tensor(key)):
                     return f"{key} is NOT EQUAL"
                 if key.endswith(".step") and b.get_tensor(key) != a.get_tensor(key) + 1:
-                    return f"{key} did NOT go on"
+                    return f"{key} did NOT increase by one"
     return "equal"
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""How fast one GPU trains beside PyTorch: ratios from one run.
+"""Speed of training on one GPU, compared with PyTorch: ratios from one run.
 
   bench/gpu.py [--models resnet50,mobilenet_v2,gpt,convnet] [--precisions float32,bfloat16] [--rounds 2]
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What identity costs: the same with a run key (TLS 1.3 with certificates of both sides) and in plaintext, in turns.
+"""Cost of identity: the same work with a run key (TLS 1.3 with certificates of both sides) and in plaintext, in turns.
 
   bench/identity.py [--rounds 5] [--quick] [--links]
 

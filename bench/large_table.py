@@ -4,8 +4,8 @@
   bench/large_table.py [--limit MB] [--times 4]
 
 The chief and two workers may have LIMIT megabytes of data each (RLIMIT_DATA); matrix_factorization trains rows that are TIMES as
-large as that on three servers, saves them, and goes on with them on two. Prints what a cut costs training beside what writing takes,
-and compares all rows.
+large as that on three servers, saves them, and continues with them on two. Prints the cost of a cut for training beside the time of
+writing, and compares all rows.
 """
 import argparse
 import json

@@ -1,4 +1,4 @@
-"""What a benchmark needs beside this tree, said in one sentence where it is missing."""
+"""Checks for what a benchmark needs outside this tree, and names in one sentence what is missing."""
 import importlib.util
 import os
 import shutil

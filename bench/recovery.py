@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""How soon training goes on after a SIGKILL, beside torchrun, which starts all workers again.
+"""Time until training continues after a SIGKILL, compared with torchrun, which restarts all workers.
 
   bench/recovery.py [--rounds 5] [--torchrun]
 
@@ -103,7 +103,7 @@ def wait(condition, folder, timeout=60):
     deadline = time.monotonic() + timeout
     while not condition():
         if time.monotonic() > deadline:
-            raise SystemExit("it does not go on:\n" + (folder / "log").read_text()[-3000:])
+            raise SystemExit("training does not continue:\n" + (folder / "log").read_text()[-3000:])
         time.sleep(0.02)
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What a checkpoint of 400 MB costs the training that goes on meanwhile: a ratio from one run.
+"""Cost of a checkpoint of 400 MB for training that continues meanwhile: a ratio from one run.
 
   bench/saving.py [--hidden 6160] [--steps 270] [--rounds 3]
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What it costs to be watched: the step rate of one run with and without readers, in turns.
+"""Cost of monitoring: the step rate of one run with and without readers, in turns.
 
   bench/status.py [--job FILE] [--workers 1] [--rounds 30] [--seconds 2] [--per-second 10] [--quick]
 
@@ -73,7 +73,7 @@ def thread_seconds(pid):
 
 
 def kind_of(name, page):
-    """What a thread does: "metrics", "page", "calls", "sampling", or "training" for all else."""
+    """The work of a thread: "metrics", "page", "calls", "sampling", or "training" for all else."""
     if name == "system-stats":
         return "sampling"
     if name.startswith("http-"):

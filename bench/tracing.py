@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""What a trace costs the training that goes on meanwhile: ratios from one run.
+"""Cost of a trace for training that continues meanwhile: ratios from one run.
 
   bench/tracing.py [--rounds 15] [--seconds 2]
 
 A chief and a worker train `fashion_mnist`, and a trace is recorded in every other window of so many seconds. The steps per second of a window are
-those between the first and the last TensorBoard event in it. What a single span costs is flight_recorder_bench's.
+those between the first and the last TensorBoard event in it. flight_recorder_bench measures the cost of a single span.
 """
 import argparse
 import json

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""How well two processes on one host scale, and how soon a cluster trains: ratios from one run.
+"""Scaling of two processes on one host, and the time until a cluster trains: ratios from one run.
 
   bench/training.py [--models convnet-64,convnet-1024] [--rounds 3] [--ddp] [--before BIN]
 

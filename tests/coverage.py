@@ -55,7 +55,7 @@ def self_test():
 def main():
     if sys.argv[1:] == ["--self-test"]:
         return self_test()
-    # Of what no test has run there are notes and no counts, which gcov knows as well.
+    # A file that no test has run has notes and no counts, which gcov accepts too.
     notes = sorted(path for path in pathlib.Path(sys.argv[1]).resolve().rglob("*.gcno") if not {"tests", "proto"} & set(path.parts))
     lines = collections.defaultdict(dict)
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:

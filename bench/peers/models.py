@@ -52,7 +52,7 @@ class Gpt(nn.Module):
 
 
 def adamw(model):
-    """Of the language model: weights decay, vectors do not."""
+    """The optimizer of the language model: weights decay, vectors do not."""
     matrices = [p for p in model.parameters() if p.dim() > 1]
     return torch.optim.AdamW([{"params": matrices, "weight_decay": 0.1}, {"params": [p for p in model.parameters() if p.dim() < 2], "weight_decay": 0.0}],
                              lr=1e-3, betas=(0.9, 0.95), fused=True)

@@ -8,12 +8,12 @@ import subprocess
 
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
 PROGRAMS = ("muster", "muster-chief", "muster-worker", "muster-ps", "muster-evaluator", "muster-tool")
-# Of glibc and the compiler, which every host has: what a manylinux wheel may leave out (PEP 600), as far as ours needs it.
+# Libraries of glibc and the compiler, which every host has: those that a manylinux wheel may leave out (PEP 600) and ours needs.
 ON_EVERY_HOST = re.compile(r"^(linux-vdso|ld-linux-x86-64|lib(c|m|dl|rt|pthread|resolv|util|anl|gcc_s|stdc\+\+))\.so(\.|$)")
 
 
 class PackageError(Exception):
-    """One sentence for whoever builds a package."""
+    """One sentence for the person who builds a package."""
 
 
 def run(*command, **options):

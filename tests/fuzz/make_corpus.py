@@ -71,7 +71,7 @@ def npy(shape, descr="<f4", data=b""):
 
 
 def safetensors(*tensors):
-    """Of (name, type, shape, data)."""
+    """A file of tensors, each given as (name, type, shape, data)."""
     header, data = {}, b""
     for name, dtype, shape, content in tensors:
         header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [len(data), len(data) + len(content)]}
@@ -263,7 +263,7 @@ def texts():
 
 
 def exported():
-    """As torch.export.save writes them: y = x * scale, of a trained scale and a buffer that is counted."""
+    """Files like those of torch.export.save: y = x * scale, with a trained scale and a buffer that counts."""
     def value(name):
         return {"as_tensor": {"name": name}}
 

@@ -1,6 +1,6 @@
-"""What users' scripts read is as it was published: keys of JSON files, TensorBoard tags, exit codes, flags, variables, lines.
+"""The formats that users' scripts read are as published: keys of JSON files, TensorBoard tags, exit codes, flags, variables, lines.
 
-The lists beside this file say what that is; docs/compatibility.md says it to users. A few small jobs are run, once for all tests.
+The lists beside this file have these names; docs/compatibility.md describes them for users. A few small jobs are run, once for all tests.
 """
 import json
 import os
@@ -140,7 +140,7 @@ class Runs:
         return self.run("unknown_key", "muster-worker", "--job", self.job("unknown_key", {**LINEAR, "epochz": 3})) / "model_dir"
 
     def terminated(self):
-        """Stopped within its first epochs; it would go on for hours."""
+        """Stopped within its first epochs; it would run for hours."""
         job = self.job("terminated", {**LINEAR, "max_steps": None, "epochs": 10**6})
         return self.run("terminated", "muster-worker", "--job", job, stop_after="epoch 1/") / "model_dir"
 
@@ -160,7 +160,7 @@ class Runs:
         return self.dir / "interrupted" / "model_dir"
 
     def damaged(self):
-        """The completed one's checkpoints, all of them cut short, and asked to go on."""
+        """The completed one's checkpoints, all of them truncated, and a start that should continue."""
         model_dir = self.dir / "damaged" / "model_dir"
         if "damaged" not in self.code:
             shutil.copytree(self.completed(), model_dir)
@@ -264,7 +264,7 @@ class JsonFiles(GoldenTest):
         completed, servers = result(RUNS.completed()), result(RUNS.servers())
         self.check(Golden("result.txt", "result.json"), [completed, servers, result(RUNS.exception()), result(RUNS.terminated()),
                                                          result(RUNS.float16())])
-        # What they mean.
+        # The meaning of the keys.
         want = {"status": "completed", "cause": None, "steps": 20, "epochs": 2, "examples": 400, "world_size": 2, "num_replicas": 2,
                 "generations": 1, "checkpoint": "checkpoints/step-00000020"}
         self.assertEqual({key: completed[key] for key in want}, want)
@@ -305,14 +305,14 @@ class JsonFiles(GoldenTest):
 
 class Commands(GoldenTest):
     def test_cluster(self):
-        def told(config):
+        def cluster_of(config):
             return json.loads(muster("cluster", "--json", environment={"TF_CONFIG": json.dumps(config)} if config else {}))
         addresses = {"chief": ["a:1"], "worker": ["b:2", "b:3"], "ps": ["c:4"]}
-        worker = told({"cluster": addresses, "task": {"type": "worker", "index": "1"}, "environment": "cloud"})
-        alone = told(None)
-        others = [told({"cluster": addresses, "task": {"type": "ps", "index": 0}}),
-                  told({"cluster": {"worker": {"1": "b:2"}, "ps": ["c:4"]}, "task": {"type": "worker", "index": 1}}),  # Kubeflow's dynamic form
-                  told({"cluster": {"worker": ["a:1"]}, "task": {"type": "worker", "index": 0}, "rpc_layer": "grpc+loas"})]
+        worker = cluster_of({"cluster": addresses, "task": {"type": "worker", "index": "1"}, "environment": "cloud"})
+        alone = cluster_of(None)
+        others = [cluster_of({"cluster": addresses, "task": {"type": "ps", "index": 0}}),
+                  cluster_of({"cluster": {"worker": {"1": "b:2"}, "ps": ["c:4"]}, "task": {"type": "worker", "index": 1}}),  # Kubeflow's dynamic form
+                  cluster_of({"cluster": {"worker": ["a:1"]}, "task": {"type": "worker", "index": 0}, "rpc_layer": "grpc+loas"})]
         golden = Golden("cluster.txt", "muster cluster --json")
         golden.seen.add(("warnings", "[]"))  # what is worth one may change
         self.check(golden, [worker, alone, *others])
@@ -323,33 +323,33 @@ class Commands(GoldenTest):
         self.assertIsNone(others[0]["rank"])
 
     def test_checkpoint_inspect(self):
-        told = [json.loads(muster("checkpoint", "inspect", "--json", *extra, RUNS.completed())) for extra in ([], ["--tensors"])]
-        told.append(json.loads(muster("checkpoint", "inspect", "--json", RUNS.damaged(), code=3)))
-        self.check(Golden("checkpoint_inspect.txt", "muster checkpoint inspect --json"), told)
-        self.assertEqual([one["step"] for one in told[0]["checkpoints"] if one["latest"] and one["whole"]], [20])
+        outcome = [json.loads(muster("checkpoint", "inspect", "--json", *extra, RUNS.completed())) for extra in ([], ["--tensors"])]
+        outcome.append(json.loads(muster("checkpoint", "inspect", "--json", RUNS.damaged(), code=3)))
+        self.check(Golden("checkpoint_inspect.txt", "muster checkpoint inspect --json"), outcome)
+        self.assertEqual([one["step"] for one in outcome[0]["checkpoints"] if one["latest"] and one["whole"]], [20])
 
     def test_explain(self):
-        told = json.loads(muster("explain", "--json", RUNS.exception()))
+        outcome = json.loads(muster("explain", "--json", RUNS.exception()))
         golden = Golden("explain.txt", "muster explain --json")
         # No generation of this one is missing a record.
-        golden.seen.update({("records", "[]", "failure")} if any("failure" in part for part in told["records"]) else ())
-        self.check(golden, [told])
-        self.assertEqual((told["generation"], sorted(told["members"])), ("1.1", ["chief:0", "worker:0", "worker:1"]))
+        golden.seen.update({("records", "[]", "failure")} if any("failure" in part for part in outcome["records"]) else ())
+        self.check(golden, [outcome])
+        self.assertEqual((outcome["generation"], sorted(outcome["members"])), ("1.1", ["chief:0", "worker:0", "worker:1"]))
 
     def test_report(self):
-        told = json.loads(muster("report", "--json", "--price-per-hour", "2", RUNS.completed(), RUNS.fashion(), RUNS.servers()))
-        self.check(Golden("report.txt", "muster report --json"), [told])
-        self.assertEqual([run["program"] for run in told["runs"]], ["matrix_factorization", "fashion_mnist", "linear"])
-        self.assertEqual(told["runs"][0]["metrics"]["eval"], result(RUNS.completed())["metrics"]["eval"])
+        outcome = json.loads(muster("report", "--json", "--price-per-hour", "2", RUNS.completed(), RUNS.fashion(), RUNS.servers()))
+        self.check(Golden("report.txt", "muster report --json"), [outcome])
+        self.assertEqual([run["program"] for run in outcome["runs"]], ["matrix_factorization", "fashion_mnist", "linear"])
+        self.assertEqual(outcome["runs"][0]["metrics"]["eval"], result(RUNS.completed())["metrics"]["eval"])
 
     def test_preflight(self):
         job = RUNS.job("preflight", LINEAR)
-        told = json.loads(muster("preflight", "--json", "--job", job, "--set", f"model_dir={RUNS.dir / 'preflight' / 'model_dir'}"))
+        outcome = json.loads(muster("preflight", "--json", "--job", job, "--set", f"model_dir={RUNS.dir / 'preflight' / 'model_dir'}"))
         golden = Golden("preflight.txt", "muster preflight --json")
         # One process alone has no path. tests/cluster/launch/preflight_hosts_test.py sees those of three hosts.
         golden.seen.update({("paths", "[]"), *(("paths", "[]", key) for key in PATH_KEYS)})
-        self.check(golden, [told])
-        self.assertEqual(told["exit_code"], 0)
+        self.check(golden, [outcome])
+        self.assertEqual(outcome["exit_code"], 0)
 
     def test_status(self):
         finished = json.loads(muster("status", "--json", RUNS.completed()))
@@ -421,7 +421,7 @@ class ExitCodesAndLines(GoldenTest):
             self.assertEqual(found[run], int(code), f"{run}: {meaning}\n{RUNS.output[run]}")
 
     def test_lines(self):
-        # Who printed them, in which run. A task's lines are in model_dir/logs.
+        # The source of the lines: a program and a run. A task's lines are in model_dir/logs.
         RUNS.exception(), RUNS.lost(), RUNS.unknown_key()
         texts = {"exception worker": (RUNS.exception() / "logs" / "worker-0.log").read_text(),
                  "exception chief": (RUNS.exception() / "logs" / "chief-0.log").read_text(),
@@ -440,7 +440,7 @@ class ExitCodesAndLines(GoldenTest):
 
 
 class Flags(GoldenTest):
-    """What --help says of each: `--name`, whether it takes a value, whether it must be given, its default."""
+    """The flags in --help: `--name`, whether it takes a value, whether it is required, its default."""
     @staticmethod
     def flags(text):
         found = {}
@@ -465,8 +465,8 @@ class Flags(GoldenTest):
                 found[name] = kind
         return found
 
-    def told(self):
-        """Of each binary, and of each command within it."""
+    def flags_by_command(self):
+        """Yields the flags of each binary, and of each command within it."""
         commands = [f"muster-{role}" for role in ROLES] + ["muster"]
         while commands:
             command = commands.pop(0)
@@ -480,7 +480,7 @@ class Flags(GoldenTest):
         listed = {}
         for command, flag, kind in rows("flags.txt", 3):
             listed.setdefault(command, {})[flag] = kind
-        found = dict(self.told())
+        found = dict(self.flags_by_command())
         complaints = []
         for command, flags in listed.items():
             for flag, kind in flags.items():
@@ -536,8 +536,8 @@ class Environment(GoldenTest):
 
     def test_what_they_do(self):
         job = RUNS.job("quiet", {**LINEAR, "max_steps": 2})
-        told = {"TF_CONFIG": json.dumps({"cluster": {"worker": ["127.0.0.1:1"]}, "task": {"type": "worker", "index": 0}})}
-        self.assertIn('"worker:0"', muster("cluster", "--json", environment=told))
+        config = {"TF_CONFIG": json.dumps({"cluster": {"worker": ["127.0.0.1:1"]}, "task": {"type": "worker", "index": 0}})}
+        self.assertIn('"worker:0"', muster("cluster", "--json", environment=config))
         RUNS.run("quiet", "muster-worker", "--job", job, environment={"MUSTER_LOG_LEVEL": "error"})
         self.assertEqual((RUNS.code["quiet"], RUNS.output["quiet"]), (0, ""))
         # A task that takes a killed one's place leaves the kill out.

@@ -9,13 +9,12 @@ import re
 import signal
 import subprocess
 import sys
-import unittest
 
 import numpy
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "cluster" / "base"))
 import harness  # noqa: E402
-from harness import BIN, ClusterTest, Process, checkpoints, curve, result, tensors, write_idx  # noqa: E402
+from harness import BIN, ClusterTest, checkpoints, curve, result, tensors, write_idx  # noqa: E402
 from recurrence import recurrence  # noqa: E402
 
 GPU = pathlib.Path("/dev/nvidiactl").exists()
@@ -157,7 +156,7 @@ class OnTheCpu(ClusterTest):
         process = self.start(None, None, job, faults=["delay=2s@*:step=20"])
         process.wait_for("fault 1", 120)
         harness.ask_to_stop(process)
-        self.finish([process], 120, code=143)
+        self.finish([process], 120, code=harness.PREEMPTED)
         self.finish([self.start(None, None, job)], 200)
         self.check_same(want)
 
@@ -182,16 +181,14 @@ class OnTheGpu(OnTheCpu):
     DEVICES, PRECISIONS = "cuda", ["bfloat16", "float16"]
 
     def test_launch_gives_each_member_its_gpus(self):
-        job = self.convnet("launched", devices="auto")
-        launch = Process("launch", [str(BIN / "muster"), "launch", "--workers", "auto", "--job", str(job)], dict(os.environ), self.dir / "log-launch")
-        self.processes.append(launch)
+        launch = self.start_launch("--workers", "auto", "--job", self.convnet("launched", devices="auto"))
         self.finish([launch], 200)
         self.assertIn("replica 0 on cuda:0", launch.output())
         self.assertNotIn("on cpu", launch.output())
 
     def test_two_members_that_hold_one_gpu_are_refused(self):
         members = self.start_all(self.cluster(1), self.convnet("refused"), environment={"NCCL_HOSTID": ""})
-        self.finish(members, 100, code=2)
+        self.finish(members, 100, code=harness.CONFIGURATION)
         self.assertRegex(members[0].output(), r"chief 0 and worker 0 both hold GPU GPU-")
 
 

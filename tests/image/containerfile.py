@@ -21,7 +21,7 @@ class Stage:
         self.base, self.name, self.steps = base, name, []
 
     def last(self, instruction):
-        """What the last one of this kind says, None without."""
+        """The text of the last instruction of this kind, None without one."""
         return next((text for kind, text in reversed(self.steps) if kind == instruction), None)
 
     def environment(self):
@@ -115,7 +115,7 @@ class Builder:
             (self.stage.root / found[1].lstrip("/")).mkdir(parents=True, exist_ok=True)
             binds.append((source, found[1], "rw"))
         network = {name: os.environ[name] for name in roots.NETWORK_VARIABLES if name in os.environ}
-        # As engines set it for root.
+        # Engines set this HOME for root.
         environment = {"HOME": "/root", **network, **self.variables}
         self.echo(roots.run_in(self.stage.root, "sh", "-c", text, environment=environment, folder=self.where, binds=binds, timeout=6 * 3600)[-2000:])
 
@@ -143,5 +143,5 @@ class Builder:
 
 
 def command_of(stage):
-    """What a container runs without a command of its own."""
+    """The command that a container runs by default."""
     return json.loads(stage.last("CMD"))

@@ -1,4 +1,4 @@
-"""Empty roots of Debian and Ubuntu, made by debootstrap, and commands in them: what a newcomer's machine shows and a developer's hides.
+"""Empty roots of Debian and Ubuntu, made by debootstrap, and commands in them, to find dependencies that a developer's machine hides.
 
 Each command has mounts and processes of its own, which end with it. Needs root.
 """
@@ -52,7 +52,7 @@ def why_not(name="bookworm"):
 
 
 def mirror():
-    """Of Debian, as this machine has it."""
+    """The mirror of Debian that this machine uses."""
     for path in [*glob.glob("/etc/apt/sources.list.d/*.sources"), "/etc/apt/sources.list"]:
         for line in pathlib.Path(path).read_text().splitlines() if os.path.exists(path) else ():
             words = line.split()

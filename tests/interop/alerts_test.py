@@ -26,7 +26,7 @@ class Alerts(unittest.TestCase):
                 self.assertLessEqual({"expr", "for", "labels", "annotations"}, set(rule))
                 self.assertIn(rule["labels"]["severity"], SEVERITIES)
                 self.assertLessEqual({"summary", "description"}, set(rule["annotations"]))
-                self.assertTrue(re.search(r"\{\{ \$labels\.", rule["annotations"]["summary"]), "of whom")
+                self.assertTrue(re.search(r"\{\{ \$labels\.", rule["annotations"]["summary"]), "the summary names no label")
 
     def test_each_is_documented_with_its_severity(self):
         page = (SOURCE / "docs" / "operating.md").read_text()

@@ -76,7 +76,7 @@ def check_provider(provider, reader):
     plugin = graphs_plugin.GraphsPlugin(board)
     info = plugin.info_impl(ctx, "")
     check(all(info[run]["run_graph"] for run in ("a/train", "b/train")), f"{reader}: graphs of {info}")
-    # As the dashboard reads it, with inputs of all nodes there.
+    # Reads the graph like the dashboard, with the inputs of all nodes present.
     body, kind = plugin.graph_impl(ctx, "a/train", None, False, experiment="")
     check(kind == "text/x-protobuf" and 'name: "net/layer/Mm"' in body, f"{reader}: the dashboard shows {kind}, {body}")
     (series,) = provider.read_blob_sequences(ctx, experiment_id="", plugin_name=graphs.PLUGIN_NAME, downsample=1)["a/train"].values()

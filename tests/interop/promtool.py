@@ -12,6 +12,6 @@ WHY_NOT = "no promtool: run deploy/bootstrap --test"
 
 
 def complaints(*arguments, text=None, directory=None):
-    """What `promtool ARGUMENTS` finds, with `text` as its standard input; "" if it finds nothing."""
+    """The findings of `promtool ARGUMENTS`, with `text` as its standard input; "" if it finds nothing."""
     done = subprocess.run([PROMTOOL, *map(str, arguments)], input=text, capture_output=True, text=True, timeout=60, cwd=directory)
     return "" if done.returncode == 0 else done.stdout + done.stderr or f"exit code {done.returncode}"

@@ -82,7 +82,7 @@ class MusterWrites(unittest.TestCase):
             self.assertEqual(file.get_tensor("scalar").shape, ())
 
     def test_state_dict(self):
-        """As a program's only model loads it: by the names of its parameters."""
+        """A program's only model loads it by the names of its parameters."""
         class Model(torch.nn.Module):
             def __init__(self):
                 super().__init__()

@@ -71,7 +71,7 @@ def check_histogram(buckets, step, reader):
 
 
 def check_provider(provider, reader):
-    """What the dashboards ask for."""
+    """Makes the requests of the dashboards."""
     everything = dict(experiment_id="", downsample=1000)
     ctx = context.RequestContext()
     runs = provider.read_scalars(ctx, plugin_name=scalars.PLUGIN_NAME, **everything)
@@ -108,7 +108,7 @@ def check_provider(provider, reader):
 with tempfile.TemporaryDirectory() as folder:
     subprocess.run([sys.argv[1], folder], check=True)
 
-    # What scripts use.
+    # The reader that scripts use.
     everything = dict.fromkeys(("scalars", "tensors", "histograms"), 0)
     accumulator = event_accumulator.EventAccumulator(folder + "/train", size_guidance=everything)
     accumulator.Reload()
@@ -124,7 +124,7 @@ with tempfile.TemporaryDirectory() as folder:
     check(tensor_util.make_ndarray(job[0].tensor_proto).item().decode() == TEXT, f"job is {job}")
     check(sorted(accumulator.PluginTagToContent("images")) == ["gray", "rgb", "rgba"], "images are not the plugin's")
 
-    # What the dashboards show, with either of their readers.
+    # The data of the dashboards, with either of their readers.
     multiplexer = plugin_event_multiplexer.EventMultiplexer(tensor_size_guidance=dict.fromkeys(
         (scalars.PLUGIN_NAME, texts.PLUGIN_NAME, images.PLUGIN_NAME, histograms.PLUGIN_NAME), 0))
     multiplexer.AddRunsFromDirectory(folder)

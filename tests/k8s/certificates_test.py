@@ -52,7 +52,7 @@ class CertificatePods(PodsTest):
 
     def setUp(self):
         super().setUp()
-        # As docs/kubernetes.md makes them, for the addresses that stand for the pods' names here.
+        # Makes certificates as docs/kubernetes.md does, for the addresses that stand for the pods' names here.
         chief = self.pods["muster-chief-0"]
         cluster = json.loads(self.here(chief.environment()["CLUSTER"]))
         cluster["evaluator"] = [f"{self.local[self.pods['muster-evaluator-0'].name]}:2222"]

@@ -2,7 +2,7 @@
 
 Each pod has a network namespace with an address of its own, a host name, the names of the others in /etc/hosts (for DNS), a root file system
 that is read-only (an overlay of this host's, for the image), the volumes at their mount paths, the user and groups of its security context,
-and no capabilities. What it lacks is an API server, and whoever restarts it: the test does.
+and no capabilities. There is no API server, and the test restarts pods itself.
 """
 import json
 import os
@@ -28,7 +28,7 @@ def size(text):
     return int(number) * UNITS[unit]
 
 
-# What a container has besides its volumes: $at is a folder of this host for it.
+# The parts of a container besides its volumes: $at is a folder of this host for it.
 ROOT = """set -e
 at={at}
 mount -t tmpfs none $at
@@ -158,8 +158,8 @@ class Form:
         pods["muster-worker-1"].wait(10)
         pods["muster-worker-1"] = self.start_pod("muster-worker-1")
         self.ended(pods, 0)
-        told = result(self.model_dir)
-        self.assertEqual((told["status"], told["steps"], told["world_size"]), ("completed", self.steps, self.world_size))
+        outcome = result(self.model_dir)
+        self.assertEqual((outcome["status"], outcome["steps"], outcome["world_size"]), ("completed", self.steps, self.world_size))
         # On hosts of their own, by the user of the pods.
         self.assertRegex(pods["muster-chief-0"].output(), f"worker 1 .*on host {self.pods['muster-worker-1'].hostname}")
         user = self.pods["muster-chief-0"].spec["securityContext"]["runAsUser"]
@@ -177,7 +177,7 @@ class Jobs(Form, ContainersTest):
 
 class JobsWithServers(Form, ContainersTest):
     folder = PARAMETER_SERVER
-    # The other worker goes on alone, and the job must last until the container is there again.
+    # The other worker continues alone, and the job must last until the container is there again.
     world_size, steps = 2, 5000
 
 

@@ -111,7 +111,7 @@ class Blocks(unittest.TestCase):
         for folder in "base", "parameter_server", "tfjob", "jobset", "jobset_parameter_server":
             manifests = render_all(SOURCE / "k8s" / folder)
             whole = next((k for k in ("TFJob", "JobSet") if manifests.kind(k)), None)
-            # What keeps the pods: deleted alone, a Job of a JobSet or a pod of a TFJob comes back.
+            # Deletes the owner of the pods: deleted alone, a Job of a JobSet or a pod of a TFJob comes back.
             wanted = f"{whole.lower()} muster" if whole else "job -l app.kubernetes.io/name=muster"
             self.assertIn(wanted, commands)
             if not whole:
@@ -124,9 +124,9 @@ class Blocks(unittest.TestCase):
             self.assertIn(f"`k8s/{kustomization.parent.name}`", page)
 
     def test_every_option_is_named(self):
-        told = subprocess.run([BIN / "muster", "manifest", "--help"], capture_output=True, text=True, check=True).stdout
+        printed = subprocess.run([BIN / "muster", "manifest", "--help"], capture_output=True, text=True, check=True).stdout
         table = (SOURCE / "docs" / "kubernetes.md").read_text().split("| option | what it sets |")[1].split("\n\n")[0]
-        options = set(re.findall(r"^  (--[\w-]+)", told, re.M))
+        options = set(re.findall(r"^  (--[\w-]+)", printed, re.M))
         self.assertGreater(len(options), 10)
         self.assertEqual(options, set(re.findall(r"`(--[\w-]+)[^`]*`", re.sub(r"\([^)]*\)", "", table))))
 

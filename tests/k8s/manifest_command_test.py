@@ -13,7 +13,7 @@ import yaml
 
 from manifests import BASE, PARAMETER_SERVER, SOURCE, json_with_comments
 from operators import OperatorManifests, check, render_all
-from operators_test import SUFFIX, overlay, told
+from operators_test import SUFFIX, overlay, cluster_of
 
 BIN = pathlib.Path(os.environ.get("MUSTER_BIN_DIR", SOURCE / "build" / "bin"))
 OPERATORS = "none", "tfjob", "jobset"
@@ -93,7 +93,7 @@ class Manifest(unittest.TestCase):
                     pods = own.pods()
                     self.assertEqual(sorted(p.role for p in pods), sorted(["chief", "evaluator"] + ["worker"] * workers + ["ps"] * ps))
                     for pod in pods:
-                        said = told(pod)
+                        said = cluster_of(pod)
                         self.assertEqual((said["task"], said["world_size"], said["warnings"]), (f"{pod.role}:{pod.index}", 1 + workers, []))
                         for role, addresses in said["cluster"].items():
                             self.assertEqual(addresses, [f"{p.name}:2222" for p in pods if p.role == role])

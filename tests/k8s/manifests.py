@@ -13,7 +13,7 @@ BASE = SOURCE / "k8s" / "base"
 PARAMETER_SERVER = SOURCE / "k8s" / "parameter_server"
 INDEX = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
 
-# Of Kubernetes: 1.31, where podFailurePolicy became stable, and later ones up to the newest whose schemas are there.
+# Versions of Kubernetes: 1.31, where podFailurePolicy became stable, and later ones up to the newest whose schemas are there.
 VERSIONS = "1.31", "1.34", "1.37"
 
 
@@ -109,7 +109,7 @@ class Pod:
         return {mount["mountPath"]: volumes[mount["name"]] for mount in self.container["volumeMounts"]}
 
     def after(self, exit_code):
-        """What the Job controller does when this pod has failed: the action of the first rule that matches, else Count."""
+        """The Job controller's reaction to a failure of this pod: the action of the first rule that matches, else Count."""
         for rule in self.job["spec"]["podFailurePolicy"]["rules"]:
             codes = rule.get("onExitCodes")
             if codes and (exit_code in codes["values"]) == (codes["operator"] == "In"):

@@ -98,12 +98,12 @@ class Base(unittest.TestCase):
                 self.assertEqual(pod.container["env"][0]["valueFrom"]["fieldRef"]["fieldPath"], INDEX)
                 self.assertEqual(names, ["JOB_COMPLETION_INDEX", "CLUSTER", "TF_CONFIG", "MUSTER_RUN_KEY_FILE"])
                 self.assertNotIn("$(", environment["TF_CONFIG"])
-                told = subprocess.run([BIN / "muster", "cluster", "--json"], capture_output=True, text=True,
-                                      env={"TF_CONFIG": environment["TF_CONFIG"]})
-                self.assertEqual(told.returncode, 0, told.stderr)
-                told = json.loads(told.stdout)
+                outcome = subprocess.run([BIN / "muster", "cluster", "--json"], capture_output=True, text=True,
+                                         env={"TF_CONFIG": environment["TF_CONFIG"]})
+                self.assertEqual(outcome.returncode, 0, outcome.stderr)
+                outcome = json.loads(outcome.stdout)
                 rank = {"chief": 0, "worker": 1 + pod.index, "evaluator": None, "ps": None}[pod.role]
-                self.assertEqual((told["task"], told["role"], told["rank"], told["world_size"], told["warnings"]),
+                self.assertEqual((outcome["task"], outcome["role"], outcome["rank"], outcome["world_size"], outcome["warnings"]),
                                  (f"{pod.role}:{pod.index}", pod.role, rank, 3, []))
 
     def test_references(self):

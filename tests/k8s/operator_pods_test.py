@@ -14,8 +14,8 @@ K8S = SOURCE / "k8s"
 LOSSES = {"max_steps": 2000, "callbacks": [{"name": "csv_logger", "filename": "losses.csv"}]}
 
 
-def losses(model_dir):
-    """{epoch: loss}; each epoch is there once."""
+def epoch_losses(model_dir):
+    """{epoch: loss} of the CSV file; each epoch is there once."""
     head, *rows = [line.split(",") for line in (model_dir / "losses.csv").read_text().splitlines()]
     found = {int(row[head.index("epoch")]): float(row[head.index("loss")]) for row in rows}
     assert len(found) == len(rows) > 5, rows
@@ -32,10 +32,10 @@ class FormTest(PodsTest):
         model_dir = self.dir / "alone"
         process = self.start(None, None, self.dir / "config" / "job.json", [f"model_dir={model_dir}", "security={}"])
         self.finish([process])
-        return losses(model_dir)
+        return epoch_losses(model_dir)
 
     def lose(self, pods, name, back):
-        """Kills a pod's process and starts its successor, as whoever keeps the pod does after this exit code, until it prints `back`."""
+        """Kills a pod's process and starts its successor, as the controller of the pod does after this exit code, until it prints `back`."""
         pods[name].signal(signal.SIGKILL)
         self.assertEqual(self.ended({name: pods[name]}), {name: 137})
         self.assertEqual(self.pods[name].after(137), "Count")
@@ -43,7 +43,7 @@ class FormTest(PodsTest):
         pods[name].wait_for(back)
 
     def check_same_losses(self):
-        got, want = losses(self.model_dir), self.alone()
+        got, want = epoch_losses(self.model_dir), self.alone()
         self.assertEqual(sorted(got), sorted(want))
         self.assertLessEqual(max(abs(got[epoch] - want[epoch]) for epoch in want), 1e-6)
 

@@ -1,4 +1,4 @@
-"""What the operators make of their objects: the schemas and checks of their webhooks, and the pods that they start.
+"""A model of the operators: the schemas and checks of their webhooks, and the pods that they start.
 
 The names and values below are those of two public sources, both under the Apache License 2.0, written down here by hand:
 kubeflow/training-operator, branch release-1.9 (pkg/apis/kubeflow.org/v1, pkg/webhooks/tensorflow, pkg/controller.v1), and

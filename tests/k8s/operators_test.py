@@ -32,8 +32,8 @@ def overlay(base, *components):
         return render_all(at / "own")
 
 
-def told(pod):
-    """What `muster cluster` makes of the pod's TF_CONFIG."""
+def cluster_of(pod):
+    """The output of `muster cluster --json` for the pod's TF_CONFIG."""
     done = subprocess.run([BIN / "muster", "cluster", "--json"], capture_output=True, text=True,
                           env={"TF_CONFIG": pod.environment()["TF_CONFIG"]})
     if done.returncode != 0:
@@ -75,7 +75,7 @@ class Operator(unittest.TestCase):
             self.assertEqual(sorted(names), sorted(set(names)), "a variable is there twice")
             self.assertEqual(pod.command()[0], f"muster-{pod.role}")
         for task, pod in pods.items():
-            said = told(pod)
+            said = cluster_of(pod)
             rank = {"chief": 0, "worker": 1 + pod.index}.get(pod.role)
             self.assertEqual((said["task"], said["rank"], said["world_size"], said["chief"], said["warnings"]),
                              (task, rank, 3, "chief:0", []))
@@ -120,7 +120,7 @@ class TfJob(Operator):
             self.check_pods_of_the_base(base, manifests)
             self.check_references(manifests)
             for pod in manifests.pods():
-                self.assertEqual(told(pod)["environment"], "cloud")
+                self.assertEqual(cluster_of(pod)["environment"], "cloud")
                 self.assertEqual(("evaluator" in json.loads(pod.environment()["TF_CONFIG"])["cluster"]), True)
 
     def test_exit_codes(self):

@@ -12,8 +12,8 @@ from manifests import BASE, SOURCE, check_schemas, render
 
 
 def kubectl_minor():
-    told = subprocess.run(["kubectl", "version", "--client", "-o", "json"], capture_output=True, text=True, check=True)
-    return int(re.match(r"v1\.(\d+)\.", json.loads(told.stdout)["clientVersion"]["gitVersion"])[1])
+    answer = subprocess.run(["kubectl", "version", "--client", "-o", "json"], capture_output=True, text=True, check=True)
+    return int(re.match(r"v1\.(\d+)\.", json.loads(answer.stdout)["clientVersion"]["gitVersion"])[1])
 
 
 class Overlay(unittest.TestCase):

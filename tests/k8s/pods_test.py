@@ -105,12 +105,12 @@ class PodsTest(ClusterTest):
         return process
 
     def command_line(self, pod, at, command, environment):
-        """What starts the pod's command; `at` is a folder of its own."""
+        """The command that starts the pod's command; `at` is a folder of its own."""
         return command
 
     def slow_workers(self, milliseconds):
-        """Of those started from now on, each that begins with step 1 sleeps so long in each of its steps: a run of a few hundred of them is
-        still there when it is to be disturbed, on a fast machine too."""
+        """Workers that start later and begin with step 1 sleep in each step, so that a run of a few hundred steps still
+        lasts when the test disturbs it, also on a fast machine."""
         fault = ["--fault", f"slow={milliseconds}ms@worker:*:step=1"]
         self.added = {name: fault for name, pod in self.pods.items() if pod.role == "worker"}
 
@@ -143,8 +143,8 @@ class PodsTest(ClusterTest):
 
     def completed(self, processes, steps):
         self.all_ended(processes, 0)
-        told = result(self.model_dir)
-        self.assertEqual((told["status"], told["steps"], told["world_size"]), ("completed", steps, self.world_size))
+        outcome = result(self.model_dir)
+        self.assertEqual((outcome["status"], outcome["steps"], outcome["world_size"]), ("completed", steps, self.world_size))
         for p in processes.values():
             self.assertEqual(p.termination_log.read_text(), "")
 
@@ -212,7 +212,7 @@ class Pods(PodsTest):
         for name, code in self.ended(processes).items():
             self.assertEqual(code, 143, processes[name].output())
             self.assertEqual(self.pods[name].after(code), "Ignore")
-            # Whoever could still speak has said why.
+            # A process that could still write has written its reason.
             self.assertNotEqual(processes[name].termination_log.read_text(), "")
         self.added = {}
         self.completed(self.start_pods(), steps=400)

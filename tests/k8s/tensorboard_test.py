@@ -42,7 +42,7 @@ class TensorBoard(ReadOnlyRootCommand, FormTest):
         (self.container,) = self.pod["containers"]
 
     def get(self, address, path, timeout):
-        """As the kubelet's probe does, until there is an answer."""
+        """Probes like the kubelet, until there is an answer."""
         deadline = time.monotonic() + timeout
         while True:
             try:

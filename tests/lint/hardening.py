@@ -16,7 +16,7 @@ def readelf(path):
 
 
 def faults(printed, copies):
-    """Of one binary, as readelf prints it; `copies`: it is large enough to have some that are checked."""
+    """The faults of one binary, by readelf's output; `copies`: it is large enough to have checked copies."""
     if not re.search(r"Type:\s+DYN", printed):
         yield "is no position-independent executable"
     if "GNU_RELRO" not in printed:

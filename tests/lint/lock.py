@@ -1,4 +1,4 @@
-"""What pip installs is locked: each pin of deploy/requirements*.txt stands in the lock file beside it, and each package there has
+"""The packages that pip installs are locked: each pin of deploy/requirements*.txt stands in the lock file beside it, and each package there has
 the hashes of its files. deploy/bootstrap trusts no cache folder that others may write to.
 
   lock.py [--self-test]
@@ -18,7 +18,7 @@ def pins(text):
 
 
 def faults(wanted, lock):
-    """Of a file of pins and its lock file, as texts."""
+    """The faults of a file of pins and its lock file, given as texts."""
     entries = [entry for entry in re.split(r"\n(?=\S)", lock.replace("\\\n", " ")) if entry.strip() and not entry.startswith("#")]
     locked = set()
     for entry in entries:

@@ -14,7 +14,7 @@ RAW = re.compile(r"(?:\b\w*[Jj]son\s*::\s*(?:(?:sax_)?parse|accept|from_(?:bson|
 ELSEWHERE = {
     "common/base/json/json.cc": "ParseJson itself",
     "common/base/json/utf8.cc": "one string, which Dump has written",
-    "common/checkpoint/safetensors.cc": "without a tree: whatever lies deeper than a header does ends it",
+    "common/checkpoint/safetensors.cc": "without a tree: content that is deeper than a header ends it",
 }
 
 

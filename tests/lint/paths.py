@@ -17,7 +17,7 @@ SOURCE = pathlib.Path(__file__).resolve().parents[2]
 PAGES = {"docs/architecture.md": 150, "docs/where_to_change.md": 300, "docs/testing.md": 120, "CONTRIBUTING.md": 15, "docs/operating.md": 10,
          "docs/control_plane.md": 30, "docs/collective.md": 4, "docs/parameter_server.md": 25, "README.md": 80, "SECURITY.md": 5}
 FOLDERS = "bench|chief|cmake|common|deploy|docs|evaluator|examples|include|k8s|proto|ps|tests|worker"
-# What readers make themselves with the commands of docs/kubernetes.md, and a unit.
+# Paths that readers make with the commands of docs/kubernetes.md, and a unit.
 OTHERS = r"k8s/(?:team|watched|certified|overlays)\b|examples/s\b"
 PATH = re.compile(rf"(?<![\w./<-])(?!{OTHERS})(?:{FOLDERS})/[\w./{{}},*@-]*")
 ARROW = re.compile(r"-->|-\.->|==>|->>|-x|-\)")

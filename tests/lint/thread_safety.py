@@ -38,7 +38,7 @@ def guarded(path):
 
 
 def arguments_for_clang(entry):
-    """Those of an entry of compile_commands.json, for gcc, as clang takes them."""
+    """The arguments of an entry of compile_commands.json, which is for gcc, in clang's form."""
     arguments = shlex.split(entry["command"])
     # Behind the launcher: the compiler's own arguments, without those that only gcc knows or that name outputs.
     start = next(i for i, a in enumerate(arguments) if a.endswith(("c++", "g++", "clang++")) and "/" in a)

@@ -38,7 +38,7 @@ def torch_folder():
 
 
 def hidden(*command):
-    """The command where neither the tree, nor the build, nor LibTorch and CUDA are, and no variable tells of them."""
+    """The command in a place without the tree, the build, LibTorch and CUDA, and without variables that name them."""
     torch = torch_folder()
     folders = [folder for folder in dict.fromkeys((BUILD, SOURCE, torch / "lib", torch.parent / "nvidia")) if folder.exists()]
     covers = " && ".join(f"mount -t tmpfs none '{folder}'" for folder in folders)
@@ -110,7 +110,7 @@ class Bundle(OutsideTest):
                 self.assertTrue(found, path)
 
     def test_every_library_is_its_own(self):
-        """As the loader finds them, also where LD_LIBRARY_PATH names others."""
+        """The loader finds these libraries, also if LD_LIBRARY_PATH names others."""
         loader = re.search(r"interpreter: (\S+)\]", subprocess.run(["readelf", "-lW", BIN / "muster"], check=True, capture_output=True, text=True).stdout)[1]
         for path in [self.muster / "bin" / name for name in PROGRAMS]:
             printed = subprocess.run([loader, "--list", path], check=True, capture_output=True, text=True,

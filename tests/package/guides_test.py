@@ -64,7 +64,7 @@ class FromPyTorch(Guide):
     name = "from_pytorch"
 
     def losses(self, job, *sets):
-        """What PyTorch's script prints of two epochs, of a job that trained them on two members."""
+        """The losses of two epochs, like the output of PyTorch's script, from a job of two members."""
         model_dir = self.project / "runs" / job
         log = self.muster("muster", "launch", "--workers", 1, "--job", job, "--set", "epochs=2", "--set", f"model_dir={model_dir}",
                           *(word for setting in sets for word in ("--set", setting)))
@@ -124,7 +124,7 @@ class FromKeras(Guide):
         self.assertAlmostEqual(float(accuracy), test["accuracy"], delta=1e-4)
         self.muster("muster", "predict", *job, "--input", "images.npy", "--output", "logits.npy")
         self.assertIn(str(numpy.load(self.project / "logits.npy").argmax(1)), printed)
-        # Training goes on under another strategy, and on a cluster that TF_CONFIG describes.
+        # Training continues under another strategy, and on a cluster that TF_CONFIG describes.
         log = self.muster("muster", "launch", "--workers", 2, "--ps", 1, *job, "--set", "devices=cpu", "--set", "epochs=5")
         self.assertIn("the end of epoch 4", log)
         self.assertIn("epoch 5: learning rate 0.0001", log)
@@ -164,7 +164,7 @@ class FromCustomLoop(Guide):
         self.assertEqual([line[0] for line in lines[0]], ["1", "2"], logs[0])
         one, two = (numpy.array(found, float) for found in lines)
         numpy.testing.assert_allclose(two, one, rtol=2e-3, atol=2e-3)
-        # What the loop counts is what the metrics say.
+        # The loop's counts equal the metrics.
         got = result(self.project / "runs" / "custom_loop")["metrics"]
         numpy.testing.assert_allclose(one[1][1:], [got["train"]["loss"], 100 * got["train"]["accuracy"], got["test"]["loss"], 100 * got["test"]["accuracy"]],
                                       atol=6e-3)

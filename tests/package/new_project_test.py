@@ -1,4 +1,4 @@
-"""As a new user: `muster new`, build, train with two workers of which one is killed, load the weights; from the build folder,
+"""The steps of a new user: `muster new`, build, train with two workers of which one is killed, load the weights; from the build folder,
 and from an installed prefix that was moved."""
 import json
 import os
@@ -30,7 +30,7 @@ class NewProject(OutsideTest):
         return self.run_command("bash", "-ec", commands.rstrip() + more, cwd=project, environment=environment)
 
     def check_headers(self, project):
-        """What program.cc includes, by the file that the compiler wrote for make."""
+        """Checks the headers that program.cc includes, by the file that the compiler wrote for make."""
         (written,) = (project / "build").rglob("program.cc.o.d")
         headers = written.read_text()
         self.assertIn("/muster/program.h", headers)
@@ -48,7 +48,7 @@ class NewProject(OutsideTest):
         project = self.dir / "two_spirals"
         printed = self.run_command(BIN / "muster", "new", project)
         build, train, look, after, load = readme(project)
-        # What the command says is what README.md says.
+        # The command prints the commands of README.md.
         for command in build, train:
             self.assertIn(command.strip(), printed)
         started = time.monotonic()

@@ -1,4 +1,4 @@
-"""What the package tests share: projects outside the tree, built against a build folder or a prefix."""
+"""Code that the package tests share: projects outside the tree, built against a build folder or a prefix."""
 import os
 import pathlib
 import re

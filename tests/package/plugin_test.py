@@ -55,9 +55,9 @@ class Plugin(OutsideTest):
                                   "callbacks": [{"name": "stop_after", "steps": 11}], **keys})
 
     def check_stopped(self):
-        told = json.loads((self.model_dir / "result.json").read_text())
-        self.assertEqual((told["status"], told["steps"], told["finished"]), ("completed", 11, True))
-        self.assertEqual(told["callbacks"]["stop_after"]["counted"], 11)
+        outcome = json.loads((self.model_dir / "result.json").read_text())
+        self.assertEqual((outcome["status"], outcome["steps"], outcome["finished"]), ("completed", 11, True))
+        self.assertEqual(outcome["callbacks"]["stop_after"]["counted"], 11)
 
     def test_a_callback_of_its_own_stops_all_members_at_one_step(self):
         self.finish(self.start_all(self.cluster(2), self.callback_job()))

@@ -2,15 +2,14 @@
 
   programs_test.py   (MUSTER_BIN_DIR: where the binaries are, MUSTER_CMAKE: cmake)
 """
-import os
 import pathlib
 import shutil
 import subprocess
 import tempfile
 import unittest
 
-from outside import BUILD, CMAKE, BIN
-from harness import ClusterTest, Process, checkpoints, curve, losses, result
+from outside import BUILD, CMAKE
+from harness import ClusterTest, checkpoints, curve, losses, result
 
 HERE = pathlib.Path(__file__).resolve().parent / "programs"
 PROGRAMS = None  # where the built programs are
@@ -36,7 +35,7 @@ def saved(model_dir, step, file="model.safetensors"):
 
 
 class Programs:
-    """What every one of the four must do; the classes below say which program it is."""
+    """Tests that each of the four programs must pass; the classes below name the program."""
     program, keys, steps = None, {}, 24
 
     def job_of(self, name, **keys):
@@ -89,13 +88,9 @@ class Programs:
         whole, job = self.job_of("whole")
         self.run_to_end(2, job)
         killed, job = self.job_of("killed")
-        environment = {k: v for k, v in os.environ.items() if k != "TF_CONFIG"}
-        environment["OMP_WAIT_POLICY"] = "passive"
-        launch = Process("launch", [str(BIN / "muster"), "launch", "--workers", "1", "--restart", "always", "--job", str(job), "--fault",
-                                    f"kill@worker:0:step={self.steps // 2}:phase=forward"], environment, self.dir / "launch.log")
-        self.processes.append(launch)
-        self.finish([launch], 90)
-        self.assertIn("kill", launch.output())
+        printed = self.run_launch("--workers", 1, "--restart", "always", "--job", job, "--fault", f"kill@worker:0:step={self.steps // 2}:phase=forward",
+                               timeout=90)
+        self.assertIn("kill", printed)
         self.same(killed, whole, self.steps, 0)
         self.assertEqual(curve(killed), curve(whole))
 

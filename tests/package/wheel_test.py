@@ -21,7 +21,7 @@ from harness import result
 
 COMMANDS = ["muster", "muster-chief", "muster-evaluator", "muster-ps", "muster-worker"]
 SITE = pathlib.Path(importlib.util.find_spec("torch").origin).parents[1]
-# What manylinux wheels may load from a host (PEP 600), as far as ours does, and what pip installs beside this wheel.
+# Libraries that manylinux wheels may load from a host (PEP 600) and that ours loads, and those that pip installs beside this wheel.
 OUTSIDE = re.compile(r"^(linux-vdso|ld-linux-x86-64|lib(c|m|dl|rt|pthread|resolv|util|gcc_s|stdc\+\+)|libtorch\w*|libc10\w*|libcudart|libnccl)\.so(\.|$)")
 
 

@@ -8,7 +8,9 @@ import unittest
 
 import numpy
 
-CONFIGURATION, DAMAGED = 2, 3
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "cluster" / "base"))
+from harness import CONFIGURATION, DAMAGED  # noqa: E402, F401
+
 DTYPES = {"Byte": "u1", "Char": "i1", "Short": "i2", "Int": "i4", "Long": "i8", "Half": "f2", "Float": "f4", "Double": "f8", "Bool": "?"}
 
 

@@ -1,4 +1,4 @@
-"""language_model beside the same GPT in PyTorch: losses and parameters of a few steps, and the text that it goes on with.
+"""language_model beside the same GPT in PyTorch: losses and parameters of a few steps, and the text that it generates.
 
 Usage: gpt_test.py MUSTER, whose other programs are beside it.
 """

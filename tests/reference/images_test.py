@@ -180,7 +180,7 @@ class Images(data_reader.DataTest):
         self.put(".git/1.png", Image.new("L", (3, 2), 99))
         (self.dir / "images" / "README").write_text("no class")
         found = self.images(channels=1)
-        # As Python sorts: capitals first; torchvision's ImageFolder walks folders in this order.
+        # Python's order: capitals first; torchvision's ImageFolder walks folders in this order.
         order = ["C/1.png", "a/z.jpeg.png", "a/sub/1.png", "a/sub-x/0.png", "a-x/1.png", "b/10.PNG", "b/2.png"]
         self.assertEqual(found["x"][:, 0, 0, 0].tolist(), [values[name] for name in order])
         self.assertEqual(found["y"].tolist(), [0, 1, 1, 1, 2, 3, 3])

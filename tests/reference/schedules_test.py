@@ -122,7 +122,7 @@ class Schedules(unittest.TestCase):
                      of_torch(lambda o: torch.optim.lr_scheduler.LambdaLR(o, factor), 0.5))
 
     def test_ramp_hold_decay_by_replicas(self):
-        # As notebooks for TPUs on Kaggle write it, for keras.callbacks.LearningRateScheduler.
+        # The schedule of notebooks for TPUs on Kaggle, for keras.callbacks.LearningRateScheduler.
         start, top, least, ramp, hold, decay, steps_per_epoch = 1e-5, 5e-5, 1e-5, 5, 3, 0.8, 8
         found = {}
         for replicas in (1, 2, 4):

@@ -1,4 +1,4 @@
-"""What `muster data tfrecord` writes, as TensorBoard's record reader and protobuf read it: `tfrecord_writer_test.py PRINT_DATA`.
+"""TensorBoard's record reader and protobuf read the files of `muster data tfrecord`: `tfrecord_writer_test.py PRINT_DATA`.
 `muster` is found through MUSTER_BIN_DIR."""
 import gzip
 import os
@@ -17,7 +17,7 @@ MUSTER = pathlib.Path(os.environ["MUSTER_BIN_DIR"]) / "muster"
 
 
 def records(path):
-    """As TensorBoard reads them; checksums are compared there."""
+    """The records that TensorBoard reads; it compares checksums."""
     reader, found = PyRecordReader_New(str(path)), []
     while True:
         try:

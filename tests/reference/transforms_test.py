@@ -92,7 +92,7 @@ def jitter(image, step, numbers):
 
 
 def apply(image, steps, numbers):
-    """What torchvision makes of a picture [channels, height, width]."""
+    """A picture [channels, height, width] after torchvision's transforms."""
     for step in steps:
         name, size = step["name"], step.get("size")
         if name == "resize":
@@ -289,7 +289,7 @@ class Transforms(data_reader.DataTest):
                         for _ in range(2):
                             numpy.testing.assert_array_equal(self.images(*self.AUGMENT, epoch=epoch, cache=cache, **keys), without)
         numpy.testing.assert_array_equal(self.images(*self.AUGMENT, cache="memory"), self.images(*self.AUGMENT))
-        # Each folder is gone through three times: what is kept is augmented anew.
+        # Each folder is read three times: cached examples are augmented again.
         pairs = {"format": "unpaired_images", "x": "images/0", "y": "images/0", "examples": 27, "transforms": self.AUGMENT}
         numpy.testing.assert_array_equal(self.read(**pairs, cache="memory")["y"], self.read(**pairs)["y"])
 

@@ -80,7 +80,7 @@ class Vision(unittest.TestCase):
                 before = {name: tensor.clone() for name, tensor in net.state_dict().items()}
                 job = self.job(model, load={"net": str(self.dir / "w.safetensors")}, model_dir=str(self.dir / model), max_steps=1, optimizer="sgd", learning_rate=1e-3)
                 self.run_program("muster-worker", "--job", job)
-                # As Muster computes on a CPU; with channels first PyTorch itself is up to 6e-5 away from that.
+                # Muster computes with channels last on a CPU. With channels first, PyTorch itself differs by up to 6e-5.
                 net = net.to(memory_format=torch.channels_last)
                 self.pixels = self.pixels.contiguous(memory_format=torch.channels_last)
                 self.step(net, 1e-3)
@@ -132,7 +132,7 @@ class Vision(unittest.TestCase):
         weights["fc.weight"], weights["fc.bias"] = torch.zeros(7, 512), torch.zeros(7)  # of other classes
         other = self.dir / "other.safetensors"
         save_file(weights, other)
-        for step, frozen in (1, True), (2, True), (3, False):  # each goes on from the one before
+        for step, frozen in (1, True), (2, True), (3, False):  # each continues from the one before
             job = self.job("resnet18", {"weights": str(other), "frozen_epochs": 2}, epochs=step, model_dir=str(self.dir / "run"))
             self.run_program("muster", "launch", "--workers", 1, "--job", job)
             got = load_file(self.dir / f"run/checkpoints/step-{step:08}/model.safetensors")

@@ -1,4 +1,4 @@
-"""What must be so when a run has ended, however it was disturbed."""
+"""Checks of an ended run, after any faults."""
 import json
 import math
 import pathlib
@@ -6,7 +6,7 @@ import re
 
 from harness import curve, result, tensors
 
-# All that a model_dir has when nobody is at work in it. Whatever else is there was left half done.
+# All files of a model_dir in which no process works. Any other file is unfinished work.
 KNOWN = re.compile(r"checkpoints(/\.staging|/latest|/best(\.json)?|/step-\d{8}(/(manifest|state)\.json|/(model|optimizer)\.safetensors)?)?"
                    r"|logs/[a-z]+-\d+\.log|flight(/\d{4}-\d{6}(/[a-z]+-\d+\.json)?)?|logs|(job|owner|recovery|result|status)\.json|owner\.lock"
                    r"|(train|validation|test|eval|system)(/events\.out\.tfevents\.\d{10,}\.[^/]+)?")

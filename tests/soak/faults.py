@@ -1,7 +1,7 @@
-"""What is to happen to a run, drawn from a seed.
+"""The faults of a run, drawn from a seed.
 
-Each fault begins with a --fault of one task, at a step and a phase of its own: what the process does to itself there, or a short
-delay, which is the moment for what the supervisor does from outside.
+Each fault begins with a --fault of one task, at a step and a phase of its own: an action of the process itself, or a short delay,
+during which the supervisor acts from outside.
 """
 import dataclasses
 import signal
@@ -14,17 +14,17 @@ HEARTBEAT = 3  # timeouts.heartbeat of the job
 KINDS = {
     "kill": 4,            # SIGKILL by itself, in any phase
     "kill-several": 2,    # from outside, two or more at once, at times all
-    "kill-newcomer": 2,   # the one that takes a killed one's place is killed while it starts, once to three times
+    "kill-successor": 2,   # the successor of a killed process is killed while it starts, once to three times
     "stop": 2,            # SIGSTOP; one in four for longer than the heartbeats' deadline
-    "freeze-and-kill": 1,  # SIGSTOP for good: whoever probes it kills it
+    "freeze-and-kill": 1,  # SIGSTOP without end, then SIGKILL
     "delay": 1,
     "drop": 2,
     "freeze": 2,
-    "transfer": 4,        # sender, receiver or a third one is killed while a newcomer takes the state
+    "transfer": 4,        # sender, receiver or a third one is killed while a new process takes the state
     "term": 2,            # SIGTERM, to one task or to all
     "term-twice": 2,      # again at a random moment after the first
     "term-ten-times": 1,
-    "term-newcomer": 1,   # a newcomer is asked to stop while it starts
+    "term-successor": 1,   # a new process is asked to stop while it starts
     "clock": 3,           # the wall clock goes one hour back or forth
     "evaluator-kill": 1,
     "evaluator-stop": 1,
@@ -32,8 +32,8 @@ KINDS = {
 }
 # An elastic job's: members that come and go.
 ELASTIC_KINDS = {
-    "kill": 3, "kill-several": 1, "kill-newcomer": 2, "stop": 1, "drop": 1, "freeze": 1, "transfer": 2, "term": 2, "term-twice": 1,
-    "term-newcomer": 1, "clock": 1,
+    "kill": 3, "kill-several": 1, "kill-successor": 2, "stop": 1, "drop": 1, "freeze": 1, "transfer": 2, "term": 2, "term-twice": 1,
+    "term-successor": 1, "clock": 1,
     "flap": 3,            # lost in its first step, several times in a row
     "stagger": 2,         # several are killed, and come back one after the other
 }
@@ -41,7 +41,7 @@ ELASTIC_KINDS = {
 
 @dataclasses.dataclass
 class Act:
-    """What the supervisor does once the --fault has happened. `what`: a signal's number; "clock", with `value` hours; "successor",
+    """An action of the supervisor after the --fault has happened. `what`: a signal's number; "clock", with `value` hours; "successor",
     with an Act for the next process of each of the tasks, from its start on; "arguments", with more --fault for it; "late", with the
     seconds that it comes later than others."""
     after: float
@@ -58,7 +58,7 @@ class Fault:
     inside: str  # what it does there, as --fault says it: "kill", "delay=200ms"
     keys: str    # ":phase=save:nth=2"
     acts: list = dataclasses.field(default_factory=list)
-    pair: object = None   # of a transfer: the kill that makes the newcomer
+    pair: object = None   # of a transfer: the kill that brings the new process
     number: int = 0
     fired: bool = False
     # Not every moment for which a fault is planned comes; a transfer has happened once it was interrupted.
@@ -132,9 +132,9 @@ class Drawer:
     def make_kill_several(self, task, step):
         return self.outside("kill-several", task, step, [Act(0, signal.SIGKILL, self.several())])
 
-    def make_kill_newcomer(self, task, step):
+    def make_kill_successor(self, task, step):
         acts = [Act(0, "successor", [task], Act(self.random.uniform(0, 1), signal.SIGKILL, [task])) for _ in range(self.random.randrange(1, 4))]
-        return self.moment("kill-newcomer", task, step, "kill", acts)
+        return self.moment("kill-successor", task, step, "kill", acts)
 
     def make_freeze_and_kill(self, task, step):
         return self.moment("freeze-and-kill", task, step, "stop", [Act(self.random.uniform(0.5, 1.5 * HEARTBEAT), signal.SIGKILL, [task])])
@@ -162,8 +162,8 @@ class Drawer:
         asked, spacing = self.one_or_all(task), self.random.uniform(0.005, 0.2)
         return self.outside("term-ten-times", task, step, [Act(i * spacing, signal.SIGTERM, asked) for i in range(10)])
 
-    def make_term_newcomer(self, task, step):
-        return self.moment("term-newcomer", task, step, "kill",
+    def make_term_successor(self, task, step):
+        return self.moment("term-successor", task, step, "kill",
                            [Act(0, "successor", [task], Act(self.random.uniform(0, 1), signal.SIGTERM, [task]))])
 
     def make_clock(self, task, step):

@@ -5,12 +5,12 @@ import subprocess
 import time
 
 POLL = 0.1
-# What processes do to themselves; for the rest somebody outside is needed.
+# Faults that processes make themselves. The others need a supervisor.
 KINDS = {"kill": 4, "stop": 2, "delay": 1, "drop": 2, "freeze": 2}
 
 
 class Launched:
-    """As a Supervisor from outside."""
+    """A run with the interface of Supervisor."""
 
     def __init__(self, folder, command, job, faults, environment, quiet):
         self.folder, self.faults, self.environment, self.quiet = folder, faults, environment, quiet
@@ -30,7 +30,7 @@ class Launched:
         try:
             while process.poll() is None:
                 now = time.monotonic()
-                # Whoever waits says so every 10 s: news are the other lines.
+                # A waiting process logs this every 10 s, so only other lines count as news.
                 if (grown := self.news()) != size:
                     size, newest = grown, now
                 if now > end or now > newest + self.quiet:

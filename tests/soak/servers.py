@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Faults of a job with parameter servers, in turn and in pairs, all in one run: what was acknowledged is there, or is counted as lost.
+"""Faults of a job with parameter servers, in turn and in pairs, all in one run: each acknowledged update is present, or is counted as lost.
 
   tests/soak/servers.py [--faults 100] [--copies 1|2] [--seed S] [--ways kill,freeze,cut] [--tasks ps:0,ps:1,...]
                         [--keep]
@@ -8,10 +8,10 @@ A chief, two workers, two servers and an evaluator, each on a host of its own (a
 supervisor that starts each again. Every fault is one or two tasks that are killed, frozen (SIGSTOP) or cut off from all others, for
 less than `timeouts.heartbeat` or for longer; the next one comes when all are at work again and, with two copies, both shards have
 theirs. counting_role's parameters and rows tell how many updates they hold, and files of its own which were acknowledged. At the
-end the job is asked to stop, its checkpoint is compared with these, and it goes on from there to its end.
+end the job is asked to stop, its checkpoint is compared with these, and it continues from there to its end.
 
 With two copies nothing that was acknowledged may be missing; so both servers are killed together only where there is one copy. With one
-`lost_updates` must count whatever is missing, and nothing may be while no server's process has ended. `repeated_examples` and
+`lost_updates` must count all that is missing, and nothing may be missing while no server's process has ended. `repeated_examples` and
 `torn_pushes` may not be lower than what happened. The seed is printed: the same seed draws the same faults.
 """
 import argparse
@@ -34,14 +34,14 @@ import numpy
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent / "cluster" / "base")]
-from harness import BIN, free_ports, result, tensors  # noqa: E402
+from harness import BIN, RETRYABLE, free_ports, result, tensors  # noqa: E402
 from hosts import Network, require  # noqa: E402
 
 TASKS = ["chief:0", "worker:0", "worker:1", "ps:0", "ps:1", "evaluator:0"]
 WORKERS, SERVERS = TASKS[1:3], TASKS[3:5]
 EXAMPLES, BATCH = 512, 4
 HEARTBEAT = 3
-KILLED, RETRYABLE, PREEMPTED = -signal.SIGKILL, 138, 143
+KILLED = -signal.SIGKILL
 GOES_ON = 10  # batches after a fault: more than are leased ahead, so that the chief and all servers have had a part in it
 
 
@@ -77,7 +77,7 @@ def draw(count, seed, copies, ways, tasks=TASKS):
         if copies == 2 and set(hit_tasks) == set(SERVERS):
             if all(each.way == "kill" for each in hits):
                 hits[1].way = "freeze"
-            # One that is killed once it has taken over takes along what was acknowledged since.
+            # A server that is killed after it has taken over loses the updates that were acknowledged since.
             hits[1].after = min(hits[1].after, 1.0)
         faults.append(hits)
     return faults
@@ -136,7 +136,7 @@ class Run:
         self.note(f"{task} started, pid {popen.pid}")
 
     def poll(self):
-        """Starts again whoever has ended, and hears what the chief says."""
+        """Starts ended tasks again, and reads the chief's output."""
         for task, (popen, log) in list(self.live.items()):
             code = popen.poll()
             if task == "chief:0":
@@ -262,7 +262,7 @@ class Run:
         self.wait("the job is completed", lambda: not self.live)
         ended = result(self.model_dir)
         if (ended["status"], ended["steps"]) != ("completed", steps):
-            self.wrong.append(f"after the stop it went on to step {ended['steps']} of {steps}: {ended['status']}, {ended['cause']}")
+            self.wrong.append(f"after the stop it continued to step {ended['steps']} of {steps}: {ended['status']}, {ended['cause']}")
 
     def state(self, step):
         """([how many updates each element holds], {example: how often its row was updated}) of a checkpoint."""
@@ -295,7 +295,7 @@ class Run:
                 wrong.append(f"parameters hold {low} updates and {acknowledged} were acknowledged")
             if missing := {example: (rows[example], times) for example, times in used.items() if rows[example] < times}:
                 wrong.append(f"rows of examples lack updates that were acknowledged: {missing}")
-        # Of both shards together. What lost workers pushed and did not tell comes on top: an acknowledged push that was made again, and
+        # For both shards together. Pushes that lost workers did not report come in addition: an acknowledged push that was made again, and
         # at most one for each loss that was not acknowledged.
         most = 2 * max(0, acknowledged - steps) + 2 * self.worker_hits
         if not 0 <= low + high - (2 * steps - lost) <= most:
@@ -324,7 +324,7 @@ class Run:
 
 
 def soak(folder, copies, faults, network, quiet):
-    """What is wrong."""
+    """The errors that were found."""
     run = Run(folder, copies, network, quiet)
     begin = time.monotonic()
     try:

@@ -14,7 +14,7 @@ that a survivor had; nothing is left half done. With --elastic four members come
 run's, and in every generation all replicas begin with the same bits. With --launched the supervisor is `muster launch`, and the
 faults are those that processes make themselves.
 
-A run that does not end in time is a failure: who waits for whom is printed, and the folder is kept. The seed is printed: the same
+A run that does not end in time is a failure: the waiting processes are printed, and the folder is kept. The seed is printed: the same
 seed draws the same faults.
 """
 import argparse
@@ -34,7 +34,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent / "cluster" / "base")]
 import checks  # noqa: E402
 import faults  # noqa: E402
 import launched  # noqa: E402
-from harness import BIN, free_ports, result  # noqa: E402
+from harness import BIN, free_ports, inherited, result  # noqa: E402
 from supervisor import Supervisor  # noqa: E402
 
 CLOCK = BIN.parent / "tests" / "test_clock.so"
@@ -82,9 +82,10 @@ def try_clock(folder):
     """Steps that no process sees would show nothing."""
     offset = folder / "clock-tried"
     offset.write_bytes(struct.pack("<q", 3600 * 10**9))
-    told = subprocess.run(["date", "+%s"], env={**os.environ, "LD_PRELOAD": str(CLOCK), "MUSTER_TEST_CLOCK": str(offset)}, capture_output=True, text=True)
-    if not told.stdout or abs(int(told.stdout) - time.time() - 3600) > 60:
-        sys.exit(f"{CLOCK} does not move the clock: {told.stdout}{told.stderr}")
+    environment = {**os.environ, "LD_PRELOAD": str(CLOCK), "MUSTER_TEST_CLOCK": str(offset)}
+    answer = subprocess.run(["date", "+%s"], env=environment, capture_output=True, text=True)
+    if not answer.stdout or abs(int(answer.stdout) - time.time() - 3600) > 60:
+        sys.exit(f"{CLOCK} does not move the clock: {answer.stdout}{answer.stderr}")
 
 
 class Soak:
@@ -191,8 +192,7 @@ class LaunchedSoak(Soak):
 
     def make_run(self, folder, path, planned, environment):
         command = [str(BIN / "muster"), "launch", "--workers", "2", "--evaluator", "--restart", "on-failure", "--max-restarts", "1000"]
-        clean = {k: v for k, v in os.environ.items() if k != "TF_CONFIG"}
-        return launched.Launched(folder, command, path, planned, {**clean, "OMP_WAIT_POLICY": "passive", **environment}, self.arguments.quiet)
+        return launched.Launched(folder, command, path, planned, inherited(**environment), self.arguments.quiet)
 
 
 def main():

@@ -17,14 +17,14 @@ import subprocess
 import time
 
 from faults import EVALUATOR
+from harness import PREEMPTED, RETRYABLE, inherited
 
 POLL = 0.02
 KILLED, ASKED = -signal.SIGKILL, -signal.SIGTERM
-COMPLETED, RETRYABLE, PREEMPTED = 0, 138, 143
-# Why a process may end with 138 in a run with such faults. Whatever is not here is a finding.
+# Why a process may end with 138 in a run with such faults. Any other reason is a finding.
 RETRIED = [
     "no process has a whole state of the run",  # the owner of the state was killed while it gave it away
-    "waiting for a chief that goes on from the last checkpoint",
+    "waiting for a chief that continues from the last checkpoint",
     "the chief was lost",
     "has taken its place",
     "still belongs to another process of this job",
@@ -53,7 +53,7 @@ class Supervisor:
         self.folder, self.cluster, self.command, self.job, self.quiet = folder, cluster, command, job, quiet
         self.faults = list(faults)
         self.random = random.Random(seed)
-        self.environment = {**{k: v for k, v in os.environ.items() if k != "TF_CONFIG"}, "OMP_WAIT_POLICY": "passive", **(environment or {})}
+        self.environment = inherited(**(environment or {}))
         self.tasks = [f"{kind}:{i}" for kind, addresses in cluster.items() for i in range(len(addresses))]
         self.members = list(self.tasks)
         if evaluator:
@@ -76,7 +76,7 @@ class Supervisor:
         self.wrong = []
         self.polls = 0
         self.newest_event = time.monotonic()
-        self.journal = open(folder / "journal", "w")  # what happened, in order, for whoever looks into a failure
+        self.journal = open(folder / "journal", "w")  # the events in order, to investigate a failure
 
     # ---- The run
 
@@ -156,13 +156,13 @@ class Supervisor:
         self.note(f"{task} ended with {code}{': ' + process.cause if process.cause else ''}")
         if not self.expected(process, code):
             self.wrong.append(f"{task} ended with {code} ({process.log.name}): {process.cause or 'without a cause'}")
-        if code == COMPLETED:
+        if code == 0:
             self.done[task] = code
             return
         self.waits[task] = time.monotonic() + self.late.pop(task, self.random.choice([0, 0, self.random.uniform(0, 1)]))
 
     def expected(self, process, code):
-        if code == COMPLETED:
+        if code == 0:
             return True
         if code == KILLED:
             return process.killed
@@ -174,7 +174,7 @@ class Supervisor:
 
     @staticmethod
     def kill_group(process):
-        """What it left behind: who wakes a process that stopped itself."""
+        """Kills the children that it left, such as the one that wakes a process that stopped itself."""
         try:
             os.killpg(process.popen.pid, signal.SIGKILL)
         except ProcessLookupError:
@@ -204,13 +204,13 @@ class Supervisor:
             process.cause = line.strip()
 
     def generation(self, line, step):
-        """No step is lost that a survivor had: whoever lives on and said what it holds is at most as far as what all go on from."""
+        """Checks that no step of a survivor is lost: the step that a survivor reported is at most the one that all continue from."""
         self.generations += 1
         self.note(line.split(" | ", 1)[-1])
         for process in self.live.values():
             # Said two turns ago or more: what it said in this one may be of the time after.
             if process.holds and process.holds[0] > step and process.holds[1] <= self.polls - 2 and process.popen.poll() is None:
-                self.wrong.append(f"{process.task} lived on with the state after step {process.holds[0]}, and all went on after step {step}: {line}")
+                self.wrong.append(f"{process.task} survived with the state after step {process.holds[0]}, and all continued after step {step}: {line}")
 
     def happened(self, process, number, line):
         if number > len(process.faults):  # one of the supervisor's own for this process
@@ -267,7 +267,7 @@ class Supervisor:
             self.clock.write_bytes(value)
 
     def tell_who_waits(self):
-        """What the processes themselves said last, and where their threads are."""
+        """Prints the last lines of the processes, and the stacks of their threads."""
         for process in self.live.values():
             self.read(process)
             print(f"---- {process.task}, pid {process.popen.pid}; the last lines of {process.log}")

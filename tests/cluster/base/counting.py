@@ -9,7 +9,7 @@ import signal
 
 import numpy
 
-from harness import BIN, ClusterTest, Process, curve, result, task_pids, tensors
+from harness import BIN, ClusterTest, curve, result, task_pids, tensors
 from recording import wait_until
 
 EXAMPLES, BATCH = 64, 4
@@ -23,13 +23,10 @@ class ParameterServerTest(ClusterTest):
         self.used_dir.mkdir()
 
     def launch(self, job, workers=2, ps=2, restart="on-failure", options=(), bin_dir=None):
-        command = [str(BIN / "muster"), "launch", "--workers", str(workers), "--ps", str(ps), "--restart", restart, "--job", str(job), *options]
         if bin_dir is not None:
-            command += ["--bin-dir", str(bin_dir)]
-        environment = {**os.environ, "MUSTER_TEST_DIR": str(self.used_dir), "OMP_WAIT_POLICY": "passive"}
-        process = Process("launch", command, environment, self.dir / f"log-{len(self.processes)}")
-        self.processes.append(process)
-        return process
+            options = [*options, "--bin-dir", bin_dir]
+        return self.start_launch("--workers", workers, "--ps", ps, "--restart", restart, "--job", job, *options,
+                                 environment={"MUSTER_TEST_DIR": str(self.used_dir)})
 
     def ps_job(self, **keys):
         section = keys.pop("parameter_server", {})
@@ -80,14 +77,14 @@ class CountingTest(ParameterServerTest):
         return times
 
     def updates(self, step):
-        """What the checkpoint's elements tell of the number of updates: {count: elements}."""
+        """The number of updates, by the checkpoint's elements: {count: elements}."""
         counts = collections.Counter()
         for values in tensors(self.model_dir, step).values():
             counts.update((-values).tolist())
         return {int(count): n for count, n in counts.items()}
 
     def row_updates(self, step):
-        """What the table tells of each example: {times that it was used: examples}."""
+        """The uses of examples, by the table: {times that it was used: examples}."""
         files = [path.name for path in (self.model_dir / "checkpoints" / f"step-{step:08}").glob("tables-*")]
         rows = -numpy.concatenate([tensors(self.model_dir, step, file)["seen.rows"] for file in files]).reshape(-1, 3)
         self.assertTrue((rows == rows[:, :1]).all(), rows)

@@ -259,7 +259,7 @@ class Scan(CustomOperator):
         return self.head(total)
 
 
-# What the file says of the node, the line of the user's Python, and what to do instead.
+# The file's name for the node, the line of the user's Python, and the advice.
 REFUSED = {
     CustomOperator: ("muster_test.twice", "return self.head(twice(series))", "write it with torch's own operators"),
     WhileLoop: ("higher_order.while_loop", "_, out = while_loop(", "write the model without it"),

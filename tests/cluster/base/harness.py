@@ -20,6 +20,8 @@ import unittest
 
 SOURCE = pathlib.Path(__file__).resolve().parents[3]
 BIN = pathlib.Path(os.environ.get("MUSTER_BIN_DIR", SOURCE / "build" / "bin"))
+# Exit codes (tests/golden/exit_codes.txt).
+PROGRAM, CONFIGURATION, DAMAGED, RETRYABLE, PREEMPTED = 1, 2, 3, 138, 143
 
 
 kept_ports = []
@@ -61,6 +63,14 @@ def bad(result):
     return len(result.failures) + len(result.errors) + len(result.unexpectedSuccesses)
 
 
+def inherited(**more):
+    """Returns the environment of this process without TF_CONFIG, with `more` added."""
+    environment = {k: v for k, v in os.environ.items() if k != "TF_CONFIG"}
+    # Threads that spin while they wait take the cores from the other tests, whose deadlines run.
+    environment.setdefault("OMP_WAIT_POLICY", "passive")
+    return {**environment, **more}
+
+
 class Process:
     def __init__(self, name, command, environment, log, directory=None, output=None):
         """`output`: a descriptor that it writes to, not to `log`."""
@@ -80,7 +90,7 @@ class Process:
         """Until the process has printed what `pattern` matches; the match."""
         deadline = time.monotonic() + timeout
         while (found := re.search(pattern, self.output())) is None:
-            # What it printed before it ended is there when it has ended.
+            # An ended process has written all its output, so the second look is the last one.
             if time.monotonic() > deadline or (self.popen.poll() is not None and not re.search(pattern, self.output())):
                 raise AssertionError(f"{self.name} never printed what {pattern!r} matches; it printed:\n{self.output()}")
             time.sleep(0.02)
@@ -117,13 +127,13 @@ class ClusterTest(unittest.TestCase):
         return result
 
     def tell_what_is_left(self, lines=60):
-        """For whoever looks into the failure: it may not come again."""
-        told = [f"\n==== {self.id()} failed; its folder stays: {self.dir}"]
+        """Prints the output of the processes, because the failure may not be reproducible."""
+        parts = [f"\n==== {self.id()} failed; its folder stays: {self.dir}"]
         for process in self.processes:
             log = process.output().splitlines() if process.log.exists() else []
-            told.append(f"---- {process.name}, exit code {process.popen.returncode}, the last {min(lines, len(log))} of {len(log)} lines of {process.log}")
-            told += log[-lines:]
-        print("\n".join(told), file=sys.stderr, flush=True)
+            parts.append(f"---- {process.name}, exit code {process.popen.returncode}, the last {min(lines, len(log))} of {len(log)} lines of {process.log}")
+            parts += log[-lines:]
+        print("\n".join(parts), file=sys.stderr, flush=True)
 
     def setUp(self):
         self.dir = pathlib.Path(tempfile.mkdtemp(prefix="muster-test-"))
@@ -166,9 +176,7 @@ class ClusterTest(unittest.TestCase):
 
     def start(self, cluster, task, job, sets=(), environment=None, binary=None, faults=(), **how):
         """Starts one task, "worker:1"; None: without any TF_CONFIG."""
-        env = {k: v for k, v in os.environ.items() if k != "TF_CONFIG"}
-        # Threads that spin while they wait take the cores from the other tests, whose deadlines run.
-        env.setdefault("OMP_WAIT_POLICY", "passive")
+        env = inherited()
         kind = "worker"
         if task is not None:
             kind, index = task.split(":")
@@ -181,9 +189,24 @@ class ClusterTest(unittest.TestCase):
             command += ["--set", item]
         for fault in faults:
             command += ["--fault", fault]
-        process = self.process_class(task or "local", command, env, self.dir / f"log-{len(self.processes)}", **how)
+        return self.start_process(task or "local", command, env, **how)
+
+    def start_process(self, name, command, environment=None, **how):
+        """Starts any program. `environment` is its whole environment, by default inherited()."""
+        process = self.process_class(name, list(map(str, command)), inherited() if environment is None else environment,
+                                     self.dir / f"log-{len(self.processes)}", **how)
         self.processes.append(process)
         return process
+
+    def start_launch(self, *arguments, environment=None, **how):
+        """Starts `muster launch`. `environment` is added to inherited()."""
+        return self.start_process("launch", [BIN / "muster", "launch", *arguments], inherited(**(environment or {})), **how)
+
+    def run_launch(self, *arguments, timeout=120, code=0, **how):
+        """Runs `muster launch` until it ends with `code`. Returns its output."""
+        process = self.start_launch(*arguments, **how)
+        self.finish([process], timeout, code)
+        return process.output()
 
     def start_all(self, cluster, job, sets=(), **how):
         return [self.start(cluster, f"{kind}:{i}", job, sets, **how) for kind, addresses in cluster.items() for i in range(len(addresses))]
@@ -253,31 +276,36 @@ def events(folder):
             at += 12 + length + 4
 
 
-def losses(model_dir):
-    """The per-step loss, as TensorBoard gets it: {step: loss}."""
-    from tensorboard.util import tensor_util
-    found = {}
-    for event in events(model_dir / "train"):
-        for value in event.summary.value:
-            if value.tag == "loss":
-                assert event.step not in found, f"step {event.step} is there twice"
-                found[event.step] = float(tensor_util.make_ndarray(value.tensor)) if value.HasField("tensor") else value.simple_value
-    return found
-
-
-def curve(model_dir, folder="train", tag="loss"):
-    """{step: value} after the purges that TensorBoard does: a SessionLog START voids what was there from its step on."""
+def scalars(model_dir, folder="train", tag=None, purged=True):
+    """Returns {tag: {step: value}} of `tag`, or of all tags whose values are single numbers. As in TensorBoard, a SessionLog START removes
+    the earlier values from its step on. With purged=False it removes nothing, so that a repeated step is an error."""
     from tensorboard.compat.proto.event_pb2 import SessionLog
     from tensorboard.util import tensor_util
     found = {}
     for event in events(model_dir / folder):
-        if event.HasField("session_log") and event.session_log.status == SessionLog.START:
-            found = {step: value for step, value in found.items() if step < event.step}
+        if purged and event.HasField("session_log") and event.session_log.status == SessionLog.START:
+            found = {name: {step: value for step, value in points.items() if step < event.step} for name, points in found.items()}
         for value in event.summary.value:
-            if value.tag == tag:
-                assert event.step not in found, f"{folder} step {event.step} is there twice"
-                found[event.step] = float(tensor_util.make_ndarray(value.tensor)) if value.HasField("tensor") else value.simple_value
+            kind = value.WhichOneof("value")
+            if tag not in (None, value.tag) or kind not in ("simple_value", "tensor"):
+                continue
+            number = value.simple_value if kind == "simple_value" else tensor_util.make_ndarray(value.tensor)
+            if kind == "tensor" and (number.shape != () or number.dtype.kind in "OS"):  # images, text
+                continue
+            points = found.setdefault(value.tag, {})
+            assert event.step not in points, f"{folder}: {value.tag} of step {event.step} is there twice"
+            points[event.step] = float(number)
     return found
+
+
+def curve(model_dir, folder="train", tag="loss"):
+    """Returns {step: value} of one tag, as TensorBoard shows it."""
+    return scalars(model_dir, folder, tag).get(tag, {})
+
+
+def losses(model_dir):
+    """Returns {step: loss}. No step may be recorded twice, not even by a resumed run."""
+    return scalars(model_dir, tag="loss", purged=False).get("loss", {})
 
 
 def write_idx(path, values):

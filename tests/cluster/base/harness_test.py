@@ -7,15 +7,13 @@ import subprocess
 import sys
 import unittest
 
-from harness import ClusterTest, Process
+from harness import ClusterTest
 from recording import RecordingTest
 
 
 class Sample(ClusterTest):
     def say(self):
-        process = Process("task", [sys.executable, "-c", "print('almost'); print('there'); raise SystemExit(7)"], None, self.dir / "log-0")
-        self.processes.append(process)
-        process.wait(30)
+        self.start_process("task", [sys.executable, "-c", "print('almost'); print('there'); raise SystemExit(7)"]).wait(30)
 
     def good(self):
         self.say()
@@ -39,25 +37,25 @@ class Sample(ClusterTest):
 
 class Harness(unittest.TestCase):
     def run_sample(self, name):
-        test, told = Sample(name), io.StringIO()
-        with contextlib.redirect_stderr(told):
+        test, printed = Sample(name), io.StringIO()
+        with contextlib.redirect_stderr(printed):
             test.run(unittest.TestResult())
         if test.dir.exists():
             self.addCleanup(shutil.rmtree, test.dir)
-        return test, told.getvalue()
+        return test, printed.getvalue()
 
     def test_a_failed_test_leaves_its_folder_and_prints_its_logs(self):
         for name in "wrong", "broken", "partly_wrong":
-            test, told = self.run_sample(name)
+            test, printed = self.run_sample(name)
             self.assertTrue((test.dir / "log-0").exists(), name)
-            self.assertIn(f"Sample.{name} failed; its folder stays: {test.dir}\n", told)
-            self.assertIn(f"---- task, exit code 7, the last 2 of 2 lines of {test.dir}/log-0\nalmost\nthere\n", told)
+            self.assertIn(f"Sample.{name} failed; its folder stays: {test.dir}\n", printed)
+            self.assertIn(f"---- task, exit code 7, the last 2 of 2 lines of {test.dir}/log-0\nalmost\nthere\n", printed)
 
     def test_any_other_one_leaves_nothing(self):
         for name in "good", "left_out":
-            test, told = self.run_sample(name)
+            test, printed = self.run_sample(name)
             self.assertFalse(test.dir.exists(), name)
-            self.assertEqual(told, "")
+            self.assertEqual(printed, "")
 
 
 class Codes(unittest.TestCase):

@@ -1,7 +1,7 @@
 """Several hosts on this one: a network namespace for each member, and a switch between them that delays, loses and drops.
 
-The switch is a thread of the test that forwards Ethernet frames between TAP devices, one in each namespace: what happens to a frame
-depends on who sends it to whom, and on nothing that the kernel must have been built with. Needs root (or CAP_NET_ADMIN and CAP_SYS_ADMIN)
+The switch is a thread of the test that forwards Ethernet frames between TAP devices, one in each namespace: the treatment of a
+frame depends on its sender and receiver, and needs no optional part of the kernel. Needs root (or CAP_NET_ADMIN and CAP_SYS_ADMIN)
 and iproute2.
 """
 import fcntl
@@ -43,7 +43,7 @@ def require():
 
 
 def remove_leftovers():
-    """Of tests that were killed: a namespace's name tells whose it was."""
+    """Removes the namespaces of tests that were killed. The name of a namespace has the test's pid."""
     for name in os.listdir("/var/run/netns") if os.path.isdir("/var/run/netns") else []:
         parts = name.split("-")
         if name.startswith(PREFIX + "-") and not os.path.exists(f"/proc/{parts[2]}"):
@@ -101,7 +101,7 @@ class Network:
         return self.links[a, b], self.links[b, a]
 
     def shape(self, delay=0.0, loss=0.0):
-        """Of all links."""
+        """Sets delay and loss of all links."""
         for link in self.links.values():
             link.delay, link.loss = delay, loss
 
@@ -137,7 +137,7 @@ class Network:
     # ---- the switch ----
 
     def passes(self, frame):
-        """What becomes of a frame on its way; on the switch's thread."""
+        """The frame as the switch forwards it. Called on the switch's thread."""
         return frame
 
     def _receivers(self, sender, frame):

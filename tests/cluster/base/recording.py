@@ -72,7 +72,7 @@ class RecordingTest(ClusterTest):
         wait_until(f"step {step} reported", reported)
 
     def wait_saved(self, step):
-        """Or a later one: a run that goes on deletes old ones soon."""
+        """Waits for this step's checkpoint or a later one, because a run that continues deletes old ones soon."""
         wait_until(f"step {step} saved", lambda: max(checkpoints(self.model_dir), default=-1) >= step)
 
     def kill_all(self, processes):
@@ -82,7 +82,7 @@ class RecordingTest(ClusterTest):
             process.wait(10)
 
     def used(self, where):
-        """{step: its examples, sorted} of one start. A step that was interrupted is written down again by whoever does it again,
+        """{step: its examples, sorted} of one start. An interrupted step is written again by the process that repeats it,
         so the last line of a step counts; but a process that was lost, or left, or did not come back in time, has not done its very
         last one, if the others cover that step."""
         files = []
@@ -135,7 +135,7 @@ class RecordingTest(ClusterTest):
             self.assertAlmostEqual(got[key], want[key], delta=tolerance * max(1, abs(want[key])), msg=key)
 
     def check_equal(self, want, starts):
-        """`starts`: (folder, the step that it went on after), in order: each voids what came after that step before it."""
+        """`starts`: (folder, the step that it continued after), in order: each replaces earlier steps after that step."""
         self.check_close(curve(self.model_dir), want["loss"])
         self.check_close(curve(self.model_dir, "validation", "epoch_loss"), want["validation"])
         used = {}

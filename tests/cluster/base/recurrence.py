@@ -10,7 +10,7 @@ def recurrence(kernel, bias, x, y, steps, batch=BATCH, reduction="global", repli
     for _ in range(steps):
         end = min(at + batch, n)
         count = end - at
-        # What an example weighs: replica r has a contiguous slice, the first (count mod R) get one more.
+        # The weight of an example: replica r has a contiguous slice, the first (count mod R) get one more.
         weights = numpy.empty(count)
         begin = 0
         for r in range(replicas):

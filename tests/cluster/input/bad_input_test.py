@@ -1,7 +1,6 @@
 """Bad input of every kind: one clear sentence, the right exit code, no stack of noise, nothing half-written."""
 import gzip
 import json
-import os
 import pathlib
 import struct
 import time
@@ -9,9 +8,8 @@ import unittest
 
 import numpy
 
-from harness import BIN, ClusterTest, Process, take_port
+from harness import BIN, CONFIGURATION, DAMAGED, RETRYABLE, ClusterTest, take_port
 
-CONFIGURATION, DAMAGED, RETRYABLE = 2, 3, 138
 FASHION = pathlib.Path("/usr/share/datasets/fashion-mnist")
 
 
@@ -92,17 +90,13 @@ class BadInput(ClusterTest):
         sentence = "elastic.min_workers is 3, but the cluster has 2 members (chief and workers)"
         for task in "chief:0", "worker:0":
             self.refused(self.start(cluster, task, job), CONFIGURATION, sentence)
-        launch = Process("launch", [str(BIN / "muster"), "launch", "--workers", "1", "--job", str(job)], dict(os.environ), self.dir / "log-launch")
-        self.processes.append(launch)
-        self.refused(launch, CONFIGURATION, sentence)
+        self.refused(self.start_launch("--workers", 1, "--job", job), CONFIGURATION, sentence)
         self.finish(self.start_all(cluster, self.job(elastic={"min_workers": 2})))
 
     def test_a_limit_on_open_files_that_nothing_can_begin_with(self):
         job = self.job()
         for limit in 11, 14, 31:
-            command = ["prlimit", f"--nofile={limit}:{limit}", str(BIN / "muster-worker"), "--job", str(job)]
-            process = Process(f"limit-{limit}", command, dict(os.environ), self.dir / f"log-{limit}")
-            self.processes.append(process)
+            process = self.start_process(f"limit-{limit}", ["prlimit", f"--nofile={limit}:{limit}", BIN / "muster-worker", "--job", job])
             self.refused(process, CONFIGURATION, f"may open {limit} files")
 
     def test_clusters_that_differ_between_tasks_name_the_field(self):
@@ -211,7 +205,7 @@ class BadInput(ClusterTest):
         # The same job may have come back under other addresses: the process before it may be about to leave.
         again = self.job(model_dir=str(model_dir), timeouts={"join": 2})
         self.refused(self.start(self.cluster(1), "chief:0", again), RETRYABLE, "if that one is another job, give this one a model_dir")
-        self.assertIsNone(first.popen.poll(), "the first one goes on")
+        self.assertIsNone(first.popen.poll(), "the first one continues")
         first.popen.kill()
         first.popen.wait()
         third = self.start(self.cluster(1), "chief:0", job)

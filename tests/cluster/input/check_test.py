@@ -1,5 +1,4 @@
 """`muster check`: what it says of a job, what it refuses as training would, and that it refuses nothing else."""
-import os
 import re
 import subprocess
 import unittest
@@ -8,19 +7,17 @@ import numpy
 import torch
 
 import exported_models as models
-from harness import BIN, ClusterTest, checkpoints
+from harness import BIN, CONFIGURATION, DAMAGED, PROGRAM, ClusterTest, checkpoints, inherited
 
-PROGRAM, CONFIGURATION, DAMAGED = 1, 2, 3
 TOOL, MUSTER = [BIN / ".." / "tests" / "check_tool"], [BIN / "muster"]
 DONE = "no problem was found"
 
 
 class Check(ClusterTest):
     def check(self, job, *arguments, code=0, command=TOOL):
-        """What it printed; an error is its last line, and the only one of its kind."""
-        environment = {name: value for name, value in os.environ.items() if name != "TF_CONFIG"}
+        """Its output; an error is its last line, and the only one of its kind."""
         done = subprocess.run([*command, "check", "--job", job, *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                              text=True, timeout=120, env=environment)
+                              text=True, timeout=120, env=inherited())
         self.assertEqual(done.returncode, code, done.stdout)
         last = done.stdout.splitlines()[-1]
         if code == 0:
@@ -131,7 +128,7 @@ class Check(ClusterTest):
                 self.refused(arguments, code, *words, **servers, **keys)
                 if "finishes" not in arguments.values():
                     self.check(self.checked_job(arguments, **{key: value for key, value in keys.items() if key == "devices"}))
-        # What they serve.
+        # The output names what servers hold.
         printed = self.check(self.checked_job({"buffer": "mean", "loop": "own"}, **servers))
         self.assertIn("parameter servers hold 3 variables, 6 numbers", printed)
         self.assertRegex(printed, r"step 1: loss")
@@ -191,7 +188,7 @@ class Check(ClusterTest):
         self.assertIn("the last batch of an epoch has 1 examples", printed)
         self.check(self.exported_job(3, fixed=False, drop_remainder=True), command=MUSTER)
 
-    # ---- where a run goes on
+    # ---- where a run continues
 
     def test_a_run_that_goes_on_needs_no_weights_to_begin_with(self):
         self.finish([self.start(None, None, self.job(max_steps=2, model_dir=str(self.dir / "first")))])
@@ -212,9 +209,9 @@ class Check(ClusterTest):
         self.assertIn("  step 1: loss", printed)
         self.assertEqual(sorted(str(path) for path in (self.dir / "run").rglob("*")), before)
         self.assertEqual(checkpoints(self.dir / "run")[-1], 4)
-        # The job of the run that is there is through.
+        # The job of the existing run has finished.
         self.assertIn("was trained to its end before: step 4", self.check(self.job(max_steps=4, **keys), command=MUSTER))
-        # Another run begins, and would read them; another job does not go on.
+        # Another run begins, and would read them; another job does not continue.
         printed = self.check(self.job(max_steps=8, restore="never", **keys), code=CONFIGURATION, command=MUSTER)
         self.assertIn(str(weights), printed.splitlines()[-1])
         printed = self.check(self.job(max_steps=8, optimizer="adam", **keys), code=CONFIGURATION, command=MUSTER)

@@ -9,10 +9,8 @@ import unittest
 import numpy
 from PIL import Image
 
-from harness import BIN, ClusterTest, losses, result
+from harness import BIN, CONFIGURATION, DAMAGED, PREEMPTED, RETRYABLE, ClusterTest, losses, result
 from recurrence import recurrence
-
-CONFIGURATION, DAMAGED = 2, 3
 
 
 class Data(ClusterTest):
@@ -41,10 +39,7 @@ class Data(ClusterTest):
         job = self.job_in(folder, {"train": {**self.TRAIN, "shuffle": False}, "test": {**self.TRAIN, "take": 4}},
                           epochs=10, program_args={"kernel_init": 0.5, "bias_init": 0.1})
         model_dir = self.dir / "model"
-        launched = subprocess.run(
-            [BIN / "muster", "launch", "--workers", "2", "--job", job, "--set", f"model_dir={model_dir}", "--set", "timeouts.join=60"],
-            cwd=self.dir / "tmp", capture_output=True, text=True, timeout=120)
-        self.assertEqual(launched.returncode, 0, launched.stdout + launched.stderr)
+        self.run_launch("--workers", 2, "--job", job, "--set", f"model_dir={model_dir}", "--set", "timeouts.join=60", directory=self.dir / "tmp")
         want = recurrence(0.5, 0.1, x.astype(numpy.float32).astype(float), y.astype(float), 20)
         got = losses(model_dir)
         self.assertEqual(sorted(got), list(range(1, 21)))
@@ -92,10 +87,10 @@ class Data(ClusterTest):
         numpy.save(moved.parent / "x.npy", x + 1)
         process = self.start(None, None, moved, ["max_steps=20"])
         self.finish([process], code=CONFIGURATION)
-        self.assertRegex(process.output(), r"was trained with another data.train.x: 232 bytes, \w{16} there, 232 bytes, \w{16} here; it can only")
+        self.assertRegex(process.output(), r"was trained with another data.train.x: 232 bytes, \w{16} there, 232 bytes, \w{16} here; training")
 
     def pictures(self, name, classes=3, each=5):
-        """A folder of grey 28 x 28 pictures, some JPEG and some PNG, which a class is told by."""
+        """A folder of grey 28 x 28 pictures, some JPEG and some PNG, in a folder for each class."""
         generator = numpy.random.default_rng(12)
         for label in range(classes):
             folder = self.dir / name / "photos" / f"class {label}"
@@ -128,11 +123,9 @@ class Data(ClusterTest):
         alone, two = self.train(1, job), self.train(2, job)
         self.assertEqual(sorted(alone), list(range(1, 13)))
         model_dir = self.dir / "killed"
-        launched = subprocess.run(
-            [BIN / "muster", "launch", "--workers", "2", "--job", job, "--set", f"model_dir={model_dir}", "--set", "timeouts.join=60",
-             "--restart", "on-failure", "--fault", "kill@worker:1:step=5"], capture_output=True, text=True, timeout=180)
-        self.assertEqual(launched.returncode, 0, launched.stdout + launched.stderr)
-        self.assertIn("was killed by SIGKILL", launched.stdout + launched.stderr)
+        printed = self.run_launch("--workers", 2, "--job", job, "--set", f"model_dir={model_dir}", "--set", "timeouts.join=60",
+                               "--restart", "on-failure", "--fault", "kill@worker:1:step=5", timeout=180)
+        self.assertIn("was killed by SIGKILL", printed)
         for other in two, losses(model_dir):
             for step, loss in alone.items():
                 self.assertAlmostEqual(loss, other[step], delta=1e-5)
@@ -204,9 +197,9 @@ class Data(ClusterTest):
         model_dir = self.dir / "model"
         members = [self.start(cluster, task, here, [f"model_dir={model_dir}"]) for task in ("chief:0", "worker:0")]
         evaluator = self.start(cluster, "evaluator:0", there)
-        self.finish([evaluator], 60, 138)  # an evaluator's own failure never fails a job
+        self.finish([evaluator], 60, RETRYABLE)  # an evaluator's own failure never fails a job
         members[0].signal(signal.SIGTERM)
-        self.finish(members, 60, 143)
+        self.finish(members, 60, PREEMPTED)
         self.assertIn("has another file for 'data.train.x' than the chief", evaluator.output())
 
     def test_the_same_files_in_other_folders_train(self):

@@ -4,17 +4,14 @@ import gzip
 import io
 import json
 import os
-import pathlib
 import shutil
 import struct
 import unittest
 import zipfile
 import zlib
 
-import numpy
-from harness import BIN, ClusterTest, Process
+from harness import BIN, CONFIGURATION, DAMAGED, ClusterTest
 
-CONFIGURATION, DAMAGED = 2, 3
 MEMORY = 3 << 30  # of a process's data: what LibTorch takes, and a gigabyte or two
 
 
@@ -54,10 +51,7 @@ def npz(claimed=None):
 class HostileFiles(ClusterTest):
     def refused(self, code, *words, **job):
         path = self.job(folder=str(self.dir), **job)
-        command = ["prlimit", f"--data={MEMORY}:{MEMORY}", str(BIN / "muster-worker"), "--job", str(path)]
-        environment = {k: v for k, v in os.environ.items() if k != "TF_CONFIG"}
-        process = Process(f"alone-{len(self.processes)}", command, environment, self.dir / f"log-{len(self.processes)}")
-        self.processes.append(process)
+        process = self.start_process(f"alone-{len(self.processes)}", ["prlimit", f"--data={MEMORY}:{MEMORY}", BIN / "muster-worker", "--job", path])
         self.finish([process], 60, code)
         text = process.output()
         errors = [line for line in text.splitlines() if " E" in line[:16] or line.startswith(("--", "muster"))]
@@ -187,7 +181,7 @@ class HostileFiles(ClusterTest):
         self.finish([process], 60, CONFIGURATION)
 
     def test_a_link_in_the_locks_place(self):
-        """What somebody put in the place of what Muster makes is not written through."""
+        """Muster does not write through a link in the place of its file."""
         victim, model_dir = self.dir / "victim", self.dir / "m"
         victim.write_text("precious")
         model_dir.mkdir()
@@ -196,14 +190,14 @@ class HostileFiles(ClusterTest):
         self.assertEqual(victim.read_text(), "precious")
 
     def test_a_link_in_the_place_of_summaries(self):
-        """Training goes on without them, as where they cannot be written for another reason."""
+        """Training continues without them, as if they could not be written for another reason."""
         elsewhere, model_dir = self.dir / "elsewhere", self.dir / "m"
         elsewhere.mkdir()
         model_dir.mkdir()
         (model_dir / "train").symlink_to(elsewhere)
         process = self.start(None, None, self.job(model_dir=str(model_dir)))
         self.finish([process])
-        self.assertIn("symbolic links; training goes on, and the event files are tried again", process.output())
+        self.assertIn("symbolic links; training continues, and the event files are tried again", process.output())
         self.assertEqual(list(elsewhere.iterdir()), [])
 
     def test_a_new_model_dir_is_private(self):

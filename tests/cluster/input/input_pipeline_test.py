@@ -7,10 +7,8 @@ import unittest
 import numpy
 from PIL import Image
 
-from harness import BIN, ClusterTest, losses, result
+from harness import BIN, CONFIGURATION, DAMAGED, ClusterTest, losses, result
 from recurrence import L2, RATE
-
-CONFIGURATION, DAMAGED = 2, 3
 
 
 def follow(batches, x, y, kernel=0.5, bias=0.1):
@@ -102,7 +100,7 @@ class InputPipeline(ClusterTest):
         job = self.job(epochs=2, max_steps=None, data={"threads": 2, "prefetch": 3, "on_error": "skip"})
         self.assertEqual(self.train(2, job), want)
 
-    def test_the_share_of_waiting_is_told(self):
+    def test_the_share_of_waiting_is_reported(self):
         folder, _, _ = self.numbers("host", 400)
         for servers in 0, 1:
             with self.subTest(servers=servers):
@@ -150,14 +148,14 @@ class InputPipeline(ClusterTest):
         self.assertEqual([alone[3], alone[6], alone[9]], [0, 0, 0])
         for members, sets in (2, []), (3, []), (1, ["devices=cpu:2"]):
             with self.subTest(members=members, sets=sets):
-                more, told = self.run_job(members, skipping, sets)
+                more, outcome = self.run_job(members, skipping, sets)
                 for step, loss in alone.items():
                     self.assertAlmostEqual(loss, more[step], delta=1e-5)
-                self.assertEqual(told["left_out"]["examples"], {"train": 21, "validation": 21})
-                self.assertEqual(told["examples"], 24)
-                self.assertGreater(len(told["left_out"]["damaged"]), 2)
+                self.assertEqual(outcome["left_out"]["examples"], {"train": 21, "validation": 21})
+                self.assertEqual(outcome["examples"], 24)
+                self.assertGreater(len(outcome["left_out"]["damaged"]), 2)
                 for metric, value in got["metrics"]["validation"].items():
-                    self.assertAlmostEqual(told["metrics"]["validation"][metric], value, delta=1e-5)
+                    self.assertAlmostEqual(outcome["metrics"]["validation"][metric], value, delta=1e-5)
 
     def test_by_default_damage_ends_the_job(self):
         folder = self.pictures("host", [(1, 2)])
@@ -197,9 +195,9 @@ class InputPipeline(ClusterTest):
         want = follow(epoch * 3, x, y)
         for members, sets in (2, []), (1, ["devices=cpu:2"]):
             with self.subTest(members=members):
-                got, told = self.run_job(members, job, sets)
+                got, outcome = self.run_job(members, job, sets)
                 self.assert_losses(got, want)
-                self.assertEqual(told["examples"], 36)  # each once an epoch
+                self.assertEqual(outcome["examples"], 36)  # each once an epoch
         self.assert_losses(self.train(1, job), follow([list(range(4 * s, 4 * s + 4)) for s in range(3)] * 3, x, y))
         # Hosts on which the others' files hold nothing but room.
         cluster = self.cluster(1)
@@ -240,9 +238,9 @@ class InputPipeline(ClusterTest):
         job = self.job_in(folder, data, global_batch_size=4, epochs=2)
         # Without a shuffle all have the same order: each example twice in a batch.
         epoch = [2 * list(range(2 * s, min(2 * s + 2, 13))) for s in range(7)]
-        got, told = self.run_job(2, job)
+        got, outcome = self.run_job(2, job)
         self.assert_losses(got, follow(epoch * 2, x, y))
-        self.assertEqual(told["examples"], 2 * 2 * 13)
+        self.assertEqual(outcome["examples"], 2 * 2 * 13)
         one, two = self.train(1, job, ["data.train.shuffle=true"]), self.train(2, job, ["data.train.shuffle=true"])
         self.assertEqual((len(one), len(two)), (8, 14))
         again = self.train(2, job, ["data.train.shuffle=true"])
@@ -283,7 +281,7 @@ class InputPipeline(ClusterTest):
         kept = list((folder / "cache").iterdir())
         self.assertEqual(len(kept), 1, kept)
         self.assertEqual(self.train(1, job), plain)
-        # What has the name, size and time of the pictures is taken for them: nobody reads them again.
+        # A file with the name, size and time of a picture counts as that picture, and is not read again.
         picture = folder / "photos" / "class 1" / "0.png"
         before = picture.stat()
         picture.write_bytes(b"\0" * before.st_size)

@@ -1,7 +1,5 @@
-"""What `muster launch` trains on this host, which other ways of starting a job are compared with."""
-import subprocess
-
-from harness import BIN, ClusterTest, losses
+"""A job that `muster launch` trains on this host. Tests compare other ways of starting it with this one."""
+from harness import ClusterTest, losses
 
 STEPS, FAULT = 60, 20  # of 40 steps an epoch: the fault comes in the middle of the first one, the end in that of the second one
 reference = {}  # the losses of `muster launch`
@@ -19,9 +17,7 @@ class LaunchTest(ClusterTest):
         """The losses of `muster launch` with a chief and two workers, and short_job. Run once for all tests of a process."""
         if not reference:
             model_dir = self.dir / "launched"
-            command = [BIN / "muster", "launch", "--workers", "2", "--job", self.short_job(), "--set", f"model_dir={model_dir}"]
-            done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=120)
-            self.assertEqual(done.returncode, 0, done.stdout.decode())
+            self.run_launch("--workers", 2, "--job", self.short_job(), "--set", f"model_dir={model_dir}")
             reference.update(losses(model_dir))
             self.assertEqual(sorted(reference), list(range(1, STEPS + 1)))
         return reference

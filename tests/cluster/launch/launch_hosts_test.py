@@ -11,7 +11,7 @@ import signal
 import subprocess
 import time
 
-from harness import BIN, SOURCE, Process, checkpoints, curve, losses, main, result
+from harness import BIN, PREEMPTED, RETRYABLE, SOURCE, checkpoints, curve, inherited, losses, main, result
 from hosts import Network
 from launch_case import FAULT, LaunchTest
 from ssh_hosts import Hosts, processes, require
@@ -35,10 +35,9 @@ class LaunchHosts(LaunchTest):
 
     def launch(self, *arguments, hosts="h1:2,h2", directory=None):
         command = [*self.prefix(), BIN / "muster", "launch", "--hosts", hosts, "--ssh", self.hosts.ssh, *arguments]
-        environment = {k: v for k, v in os.environ.items() if k not in ("TF_CONFIG", "MUSTER_RUN_KEY_FILE")}
-        process = Process("launch", list(map(str, command)), environment, self.dir / f"log-{len(self.processes)}", directory)
-        self.processes.append(process)
-        return process
+        environment = inherited()
+        environment.pop("MUSTER_RUN_KEY_FILE", None)
+        return self.start_process("launch", command, environment, directory=directory)
 
     def ends(self, launch, code, timeout=90):
         self.finish([launch], timeout, code)
@@ -120,10 +119,10 @@ class Loopback(LaunchHosts):
         self.assertIn(b"MUSTER_RUN_KEY_FD", shown)
         self.assertIsNone(re.search(rb"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])", shown))
         launch.signal(signal.SIGINT)
-        output = self.ends(launch, 143)
+        output = self.ends(launch, PREEMPTED)
         self.assertIn("muster: SIGINT: asked all tasks to stop; a second SIGINT ends them at once\n", output)
         self.assertEqual(result(model_dir)["status"], "preempted")
-        # The same command goes on.
+        # The same command continues the run.
         steps = checkpoints(model_dir)[-1] + 10
         self.ends(self.launch("--workers", 2, "--job", self.long_job(), "--set", f"model_dir={model_dir}", "--set", f"max_steps={steps}"), 0)
         self.assertEqual(result(model_dir)["steps"], steps)
@@ -143,12 +142,10 @@ class Loopback(LaunchHosts):
         self.assertEqual(self.hosts.wait_until_nothing_runs(), [])
 
     def test_a_signal_ends_a_launch_that_still_connects(self):
-        command = [BIN / "muster", "launch", "--hosts", "h1", "--ssh", "sh -c 'exec sleep 60'", "--workers", "0", "--job", self.job()]
-        launch = Process("launch", list(map(str, command)), dict(os.environ), self.dir / "log")
-        self.processes.append(launch)
+        launch = self.start_launch("--hosts", "h1", "--ssh", "sh -c 'exec sleep 60'", "--workers", 0, "--job", self.job())
         time.sleep(1)
         launch.signal(signal.SIGINT)
-        self.assertIn("asked to stop before any task had started", self.ends(launch, 143, timeout=3))
+        self.assertIn("asked to stop before any task had started", self.ends(launch, PREEMPTED, timeout=3))
 
     def test_suspended_tasks_go_on(self):
         model_dir = self.dir / "model"
@@ -164,7 +161,7 @@ class Loopback(LaunchHosts):
         self.assertEqual(len(stopped), 3)  # the tasks, and nothing of ssh's
         launch.signal(signal.SIGCONT)
         launch.signal(signal.SIGTERM)
-        self.ends(launch, 143)
+        self.ends(launch, PREEMPTED)
         self.assertEqual(result(model_dir)["status"], "preempted")
 
     def test_a_host_without_a_task_waits_for_a_suspended_launcher(self):
@@ -176,7 +173,7 @@ class Loopback(LaunchHosts):
         launch.signal(signal.SIGCONT)
         time.sleep(1)
         launch.signal(signal.SIGTERM)
-        self.assertNotIn("the connection to", self.ends(launch, 143))
+        self.assertNotIn("the connection to", self.ends(launch, PREEMPTED))
 
     def test_the_limit_of_a_suspended_launcher(self):
         with self.run_tasks({"suspend": {"seconds": 2}}) as silent, self.run_tasks({"suspend": {"seconds": 2}}, {"ping": {}}) as resumed:
@@ -202,7 +199,7 @@ class Loopback(LaunchHosts):
             time.sleep(0.1)
         self.assertTrue(again)
         launch.signal(signal.SIGTERM)
-        self.ends(launch, 143)
+        self.ends(launch, PREEMPTED)
 
     def test_a_lost_connection_is_made_again(self):
         job, want = self.short_job(), self.launched()
@@ -237,7 +234,7 @@ class Loopback(LaunchHosts):
         launch = self.launch("--workers", 2, "--job", self.long_job())
         launch.wait_for("epoch 1/")
         self.hosts.cut(1, refuse=True)
-        output = self.ends(launch, 138, timeout=60)
+        output = self.ends(launch, RETRYABLE, timeout=60)
         self.assertIn("muster: worker 1 was lost with the connection to h2\n", output)
 
     def test_a_host_that_cannot_be_reached_is_named(self):
@@ -260,7 +257,7 @@ class Loopback(LaunchHosts):
         self.assertIn("muster launch: h2: ssh cannot connect: Host key verification failed.\n", output)
         known.write_text("".join(lines))
         self.hosts.stop(1)
-        output = self.ends(self.launch("--workers", 2, "--job", job), 138)
+        output = self.ends(self.launch("--workers", 2, "--job", job), RETRYABLE)
         self.assertRegex(output, r"muster launch: h2: ssh cannot connect: .*Connection refused")
         self.assertEqual(output.count("muster launch:"), 1)
 
@@ -278,7 +275,7 @@ class Loopback(LaunchHosts):
         self.assertEqual(first.name, second.name)
         self.assertEqual(result(first / "model")["steps"], 12)
         self.assertFalse((second / "model").exists())
-        # The second launch finds the folder, and goes on in it.
+        # The second launch finds the folder, and continues in it.
         (first / "here").touch()
         output = self.ends(self.launch(*arguments, "--set", "max_steps=24", hosts="h1,h2", directory=folder), 0)
         self.assertTrue((first / "here").exists())
@@ -365,9 +362,7 @@ class Page(LaunchHosts):
         (tools / "ssh").chmod(0o755)
         environment = {"HOME": str(self.dir), "PATH": f"{tools}:{BIN}:{os.environ['PATH']}", "TMPDIR": os.environ["TMPDIR"]}
         command = re.sub(r"(gpu\d|host\d):\d", r"\1:2", command.strip()).replace("/shared", str(self.dir))
-        process = Process("launch", ["bash", "-ec", command], environment, self.dir / f"log-{len(self.processes)}", folder)
-        self.processes.append(process)
-        return self.ends(process, 0)
+        return self.ends(self.start_process("launch", ["bash", "-ec", command], environment, directory=folder), 0)
 
     def test_the_commands_of_the_pages_train(self):
         folder = self.dir / "project"

@@ -2,9 +2,8 @@
 import json
 import os
 import subprocess
-import unittest
 
-from harness import BIN, ClusterTest, Process, main
+from harness import BIN, RETRYABLE, ClusterTest, inherited, main
 from hosts import Network, PREFIX, remove_leftovers, require, run
 
 HOSTS = 3
@@ -23,18 +22,16 @@ class PreflightHosts(ClusterTest):
         cluster = {"worker": [f"{address}:{PORT}" for address in self.network.addresses]}
         processes = []
         for index in range(HOSTS):
-            environment = {**os.environ, "TF_CONFIG": json.dumps({"cluster": cluster, "task": {"type": "worker", "index": index}})}
+            environment = inherited(TF_CONFIG=json.dumps({"cluster": cluster, "task": {"type": "worker", "index": index}}))
             command = [BIN / "muster", "preflight", "--job", self.file, *arguments, *(of or {}).get(index, ())]
-            processes.append(Process(f"worker {index}", self.network.command(index, [str(part) for part in command]), environment,
-                                     self.dir / f"log-{len(self.processes)}"))
-            self.processes.append(processes[-1])
+            processes.append(self.start_process(f"worker {index}", self.network.command(index, command), environment))
         self.finish(processes, code=code)
         return [process.output() for process in processes]
 
     def test_every_pair_is_measured(self):
-        for told in self.check(0):
+        for answer in self.check(0):
             for a, b in (0, 1), (0, 2), (1, 2):
-                self.assertRegex(told, rf"worker {a}, worker {b} +MTU 1500 and 1500, [0-9.]+ and [0-9.]+ Gbit/s, round trip ")
+                self.assertRegex(answer, rf"worker {a}, worker {b} +MTU 1500 and 1500, [0-9.]+ and [0-9.]+ Gbit/s, round trip ")
         paths = json.loads(self.check(0, "--json")[2])["paths"]
         self.assertEqual(sorted((path["from"], path["to"]) for path in paths),
                          [(f"worker:{a}", f"worker:{b}") for a in range(HOSTS) for b in range(HOSTS) if a != b])
@@ -45,29 +42,29 @@ class PreflightHosts(ClusterTest):
 
     def test_an_interface_with_a_smaller_mtu_is_named(self):
         run("ip", "-n", self.network.names[2], "link", "set", "eth0", "mtu", "1280")
-        for told in self.check(0):
-            self.assertRegex(told, r"warn +worker 0, worker 2 +MTU 1500 and 1280, .*the interface of worker 0 has MTU 1500, that of worker 2 1280")
-            self.assertNotIn("FAILED", told)
+        for answer in self.check(0):
+            self.assertRegex(answer, r"warn +worker 0, worker 2 +MTU 1500 and 1280, .*the interface of worker 0 has MTU 1500, that of worker 2 1280")
+            self.assertNotIn("FAILED", answer)
 
     def test_a_switch_that_swallows_long_packets_fails(self):
-        """As a tunnel does behind a firewall that drops ICMP: the job's connections would stall."""
+        """Like a tunnel behind a firewall that drops ICMP: the job's connections would stall."""
         ethernet = 14
         self.network.passes = lambda frame: frame if len(frame) <= 1400 + ethernet else b"\x02" + bytes(11)  # to nobody
-        for told in self.check(2):
+        for answer in self.check(2):
             for a, b in (0, 1), (0, 2), (1, 2):
-                self.assertRegex(told, rf"FAILED +worker {a}, worker {b} +MTU 1400 and 1400, ")
-            self.assertIn("packets of more than 1400 bytes do not pass from worker 0 to worker 1", told)
-            self.assertIn("no router reports this to the sender: connections stall", told)
+                self.assertRegex(answer, rf"FAILED +worker {a}, worker {b} +MTU 1400 and 1400, ")
+            self.assertIn("packets of more than 1400 bytes do not pass from worker 0 to worker 1", answer)
+            self.assertIn("no router reports this to the sender: connections stall", answer)
 
     def test_a_slow_link_is_named(self):
         shaped = subprocess.run(["ip", "netns", "exec", self.network.names[2], "tc", "qdisc", "add", "dev", "eth0", "root", "tbf",
                                  "rate", "8mbit", "burst", "32kbit", "latency", "50ms"], capture_output=True, text=True)
         if shaped.returncode != 0:
             self.skipTest(f"no token bucket here: {shaped.stderr.strip()}")
-        for told in self.check(0):
+        for answer in self.check(0):
             for other in 0, 1:
-                self.assertRegex(told, rf"warn +worker {other}, worker 2 .*slow from worker 2 to worker {other}: [0-9] percent of the ")
-            self.assertNotIn("to worker 1: look", told.split("worker 0, worker 1")[1].split("\n")[0])
+                self.assertRegex(answer, rf"warn +worker {other}, worker 2 .*slow from worker 2 to worker {other}: [0-9] percent of the ")
+            self.assertNotIn("to worker 1: look", answer.split("worker 0, worker 1")[1].split("\n")[0])
 
     def test_a_data_address_that_others_cannot_reach_fails(self):
         """The port of the task is open, and a firewall drops the ports that the kernel chooses."""
@@ -75,14 +72,14 @@ class PreflightHosts(ClusterTest):
         run("ip", "-n", self.network.names[2], "addr", "add", "10.99.0.1/24", "dev", "other0")
         for device in "other0", "other1":
             run("ip", "-n", self.network.names[2], "link", "set", device, "up")
-        told = self.check(138, of={2: ("--set", "collective.interface=other0")})
-        for text in told:
+        answers = self.check(RETRYABLE, of={2: ("--set", "collective.interface=other0")})
+        for text in answers:
             self.assertRegex(text, "FAILED +worker 0, worker 2 .*worker 0 cannot reach the data address of worker 2: ")
             self.assertRegex(text, r"(ok|warn) +worker 0, worker 1 +MTU")
 
     def test_a_host_with_another_job_file(self):
-        for told in self.check(2, of={1: ("--set", "seed=7")}):
-            self.assertRegex(told, "FAILED +job +worker 1 has another seed than worker 0: 7, not 42")
+        for answer in self.check(2, of={1: ("--set", "seed=7")}):
+            self.assertRegex(answer, "FAILED +job +worker 1 has another seed than worker 0: 7, not 42")
 
 
 class PreflightBehindRouter(ClusterTest):
@@ -112,10 +109,9 @@ class PreflightBehindRouter(ClusterTest):
     def test_a_router_that_tells_its_mtu_is_a_warning(self):
         cluster, key = {"worker": [f"10.78.{i}.1:{PORT}" for i in range(2)]}, self.run_key()
         for index in range(2):
-            environment = {**os.environ, "TF_CONFIG": json.dumps({"cluster": cluster, "task": {"type": "worker", "index": index}}),
-                           "MUSTER_RUN_KEY_FILE": str(key)}
-            self.processes.append(Process(f"worker {index}", ["ip", "netns", "exec", self.names[index], str(BIN / "muster"), "preflight"], environment,
-                                          self.dir / f"log-{index}"))
+            config = json.dumps({"cluster": cluster, "task": {"type": "worker", "index": index}})
+            self.start_process(f"worker {index}", ["ip", "netns", "exec", self.names[index], BIN / "muster", "preflight"],
+                               inherited(TF_CONFIG=config, MUSTER_RUN_KEY_FILE=str(key)))
         self.finish(self.processes)
         for process in self.processes:
             self.assertRegex(process.output(), "warn +worker 0, worker 1 +MTU 1400 and 1400, .*packets of more than 1400 bytes do not pass from worker 0 to "

@@ -5,10 +5,9 @@ import re
 import socket
 import struct
 import subprocess
-import time
 import unittest
 
-from harness import BIN, ClusterTest, free_ports
+from harness import BIN, CONFIGURATION, RETRYABLE, ClusterTest, free_ports, inherited
 from ranks_test import FROM, LAUNCHERS
 from recording import wait_until
 
@@ -19,11 +18,7 @@ class Preflight(ClusterTest):
     def preflight(self, cluster, task, *arguments, **environment):
         kind, index = task.split(":")
         config = json.dumps({"cluster": cluster, "task": {"type": kind, "index": int(index)}})
-        environment = {**os.environ, "TF_CONFIG": config, **environment}
-        process = self.process_class(task, [str(BIN / "muster"), "preflight", *map(str, arguments)], environment,
-                                     self.dir / f"log-{len(self.processes)}")
-        self.processes.append(process)
-        return process
+        return self.start_process(task, [BIN / "muster", "preflight", *arguments], inherited(TF_CONFIG=config, **environment))
 
     def test_all_reach_all(self):
         cluster = self.cluster(2, ps=1)
@@ -45,16 +40,16 @@ class Preflight(ClusterTest):
         cluster = self.cluster(1, ps=1)
         job = self.job(parameter_server={"copies": 2})
         processes = [self.preflight(cluster, task, "--job", job) for task in ("chief:0", "worker:0", "ps:0")]
-        self.finish(processes, code=2)
+        self.finish(processes, code=CONFIGURATION)
         for process in processes:
             self.assertRegex(process.output(), "FAILED +strategy +parameter_server.copies is 2, but the cluster has 1 ps task: set it to 1")
         # So every task says, before it waits for anybody.
-        self.finish([self.start(cluster, task, job) for task in ("chief:0", "worker:0", "ps:0")], code=2)
+        self.finish([self.start(cluster, task, job) for task in ("chief:0", "worker:0", "ps:0")], code=CONFIGURATION)
 
     def test_one_that_does_not_come_is_named_in_time(self):
         cluster = self.cluster(2)
         processes = [self.preflight(cluster, task, "--timeout", 1) for task in ("chief:0", "worker:0")]
-        self.finish(processes, code=138)
+        self.finish(processes, code=RETRYABLE)
         for process in processes:
             self.assertRegex(process.output(), r"FAILED +worker 1 +\S+ was not reached within 1 s: connection refused")
             self.assertRegex(process.output(), r"worker 1 +\? +\? +-")
@@ -63,7 +58,7 @@ class Preflight(ClusterTest):
         cluster = self.cluster(1)
         other = {**cluster, "ps": ["127.0.0.1:9"]}
         processes = [self.preflight(cluster, "chief:0", "--timeout", 10), self.preflight(other, "worker:0", "--timeout", 8, "--json")]
-        self.finish(processes, code=2)
+        self.finish(processes, code=CONFIGURATION)
         self.assertIn("worker 0 was started with another cluster", processes[0].output())
         said = json.loads(processes[1].output())
         self.assertEqual(said["exit_code"], 2)
@@ -105,7 +100,7 @@ class Preflight(ClusterTest):
     def test_another_run_key_at_a_peer_is_a_configuration_error(self):
         cluster = self.cluster(1)
         processes = [self.preflight(cluster, task, "--timeout", 10, **self.new_key(task)) for task in ("chief:0", "worker:0")]
-        self.finish(processes, code=2)
+        self.finish(processes, code=CONFIGURATION)
         names = [re.search(r"ok +identity +run key, (Muster run authority \w+)", process.output())[1] for process in processes]
         self.assertNotEqual(*names)
         self.assertRegex(processes[0].output(),
@@ -116,7 +111,7 @@ class Preflight(ClusterTest):
         cluster = self.cluster(1)
         none = {"MUSTER_RUN_KEY_FILE": "", "HOME": str(self.dir), "XDG_CONFIG_HOME": ""}
         processes = [self.preflight(cluster, "chief:0", "--timeout", 10, **self.new_key("key")), self.preflight(cluster, "worker:0", "--timeout", 10, **none)]
-        self.finish(processes, code=2)
+        self.finish(processes, code=CONFIGURATION)
         self.assertRegex(processes[0].output(), r"FAILED +identity +worker 0 has no key: give all tasks one run key")
         self.assertRegex(processes[1].output(), r"FAILED +identity +chief 0 has a key \(Muster run authority \w+\), and this task has none")
 
@@ -125,7 +120,7 @@ class Preflight(ClusterTest):
         bad = self.new_key("bad")
         (self.dir / "bad").chmod(0o644)
         processes = [self.preflight(cluster, "chief:0", "--timeout", 10, **self.new_key("key")), self.preflight(cluster, "worker:0", "--timeout", 10, **bad)]
-        self.finish(processes, code=2)
+        self.finish(processes, code=CONFIGURATION)
         self.assertRegex(processes[0].output(), r"FAILED +identity +worker 0 has no key: ")
         self.assertIn("chmod 600", processes[1].output())
         self.assertNotIn("chief 0 has", processes[1].output())
@@ -158,9 +153,9 @@ class Preflight(ClusterTest):
         self.assertRegex(processes[0].output(), "ok +identity +certificates, ")
         self.expire("worker-0")
         processes = [self.preflight(cluster, task, "--timeout", 10, *arguments) for task in ("chief:0", "worker:0")]
-        self.finish(processes[1:], code=2)
+        self.finish(processes[1:], code=CONFIGURATION)
         self.assertRegex(processes[1].output(), r"FAILED +identity +the certificate \S+/worker-0.pem has expired: peers refuse it")
-        self.finish(processes[:1], code=138)
+        self.finish(processes[:1], code=RETRYABLE)
         self.assertRegex(processes[0].output(), r"FAILED +worker 0 +cannot be compared: ")
 
     def test_a_taken_port_and_a_bad_job_are_configuration_errors(self):
@@ -172,9 +167,9 @@ class Preflight(ClusterTest):
             with socket.socket() as probe:
                 return probe.connect_ex((host, int(port))) == 0
         wait_until("the first one listens", listens)
-        self.finish([self.preflight(cluster, "chief:0", "--timeout", 1)], code=2)
-        self.finish([first], code=138)
-        self.finish([self.preflight(cluster, "chief:0", "--job", self.job(epoch=1))], code=2)
+        self.finish([self.preflight(cluster, "chief:0", "--timeout", 1)], code=CONFIGURATION)
+        self.finish([first], code=RETRYABLE)
+        self.finish([self.preflight(cluster, "chief:0", "--job", self.job(epoch=1))], code=CONFIGURATION)
 
 
     # ---- what all tasks compare ----
@@ -188,44 +183,44 @@ class Preflight(ClusterTest):
     def test_the_differing_key_of_a_job_file_is_named_in_every_task(self):
         job, cluster = self.job(), self.cluster(2)
         common = ["--job", job]
-        for told in self.run_all(cluster, {"chief:0": common, "worker:0": common, "worker:1": [*common, "--set", "checkpoint.keep=7"]}, code=2):
-            self.assertRegex(told, "FAILED +job +worker 1 has another checkpoint.keep than chief 0: 7, not 3: give all tasks the same job file")
-            self.assertRegex(told, "ok +worker 0 +same job and versions as chief 0; clock ")
-        # What belongs to a host may differ.
-        told = self.run_all(cluster, {"chief:0": common, "worker:0": [*common, "--set", "devices=cpu:2"], "worker:1": []}, code=0)
-        self.assertRegex(told[1], "warn +job +worker 1 has no job file")
+        for answer in self.run_all(cluster, {"chief:0": common, "worker:0": common, "worker:1": [*common, "--set", "checkpoint.keep=7"]}, code=2):
+            self.assertRegex(answer, "FAILED +job +worker 1 has another checkpoint.keep than chief 0: 7, not 3: give all tasks the same job file")
+            self.assertRegex(answer, "ok +worker 0 +same job and versions as chief 0; clock ")
+        # Keys that belong to a host may differ.
+        answers = self.run_all(cluster, {"chief:0": common, "worker:0": [*common, "--set", "devices=cpu:2"], "worker:1": []}, code=0)
+        self.assertRegex(answers[1], "warn +job +worker 1 has no job file")
 
     def test_a_check_that_fails_in_one_task_is_seen_in_all(self):
         cluster, common = self.cluster(1), ["--job", self.job()]
-        told = self.run_all(cluster, {"chief:0": common, "worker:0": [*common, "--set", "devices=cuda:0,63"]}, code=2)
-        self.assertRegex(told[0], 'FAILED +worker 0, devices +devices is "cuda:0,63", 0 GPUs on this host')
-        self.assertEqual(told[1].count("devices is"), 1)
+        answers = self.run_all(cluster, {"chief:0": common, "worker:0": [*common, "--set", "devices=cuda:0,63"]}, code=2)
+        self.assertRegex(answers[0], 'FAILED +worker 0, devices +devices is "cuda:0,63", 0 GPUs on this host')
+        self.assertEqual(answers[1].count("devices is"), 1)
 
     @unittest.skipUnless(CLOCK.exists(), "the test clock is for x86-64")
     def test_a_clock_that_is_off_is_a_warning(self):
         (self.dir / "clock").write_bytes(struct.pack("q", 90 * 10**9))
         shifted = {"LD_PRELOAD": str(CLOCK), "MUSTER_TEST_CLOCK": str(self.dir / "clock")}
-        for told in self.run_all(self.cluster(1), {"chief:0": [], "worker:0": []}, code=0, worker_0=shifted):
-            self.assertRegex(told, r"warn +clock +the clock of worker 0 is \+90.0 s \(within [0-9.]+ .s\) ahead of that of chief 0: synchronize")
+        for answer in self.run_all(self.cluster(1), {"chief:0": [], "worker:0": []}, code=0, worker_0=shifted):
+            self.assertRegex(answer, r"warn +clock +the clock of worker 0 is \+90.0 s \(within [0-9.]+ .s\) ahead of that of chief 0: synchronize")
 
     def test_a_gpu_that_is_not_well_is_named(self):
         fake = {"LD_LIBRARY_PATH": str(BIN.parent / "tests" / "fake_gpu_health")}
-        told = self.run_all(self.cluster(1), {"chief:0": [], "worker:0": []}, code=2, chief_0={**fake, "FAKE_GPU_HEALTH": "ok ok"},
-                            worker_0={**fake, "FAKE_GPU_HEALTH": "ok ecc=2,reasons=64"})
-        self.assertRegex(told[0], "ok +GPU health +2 GPUs .NVIDIA Fake., driver 580.65.06")
-        self.assertRegex(told[0], "FAILED +worker 0, GPU 1 +2 memory errors that ECC could not correct")
-        self.assertRegex(told[1], "warn +GPU 1 +its clock is throttled: it is hot")
+        answers = self.run_all(self.cluster(1), {"chief:0": [], "worker:0": []}, code=2, chief_0={**fake, "FAKE_GPU_HEALTH": "ok ok"},
+                               worker_0={**fake, "FAKE_GPU_HEALTH": "ok ecc=2,reasons=64"})
+        self.assertRegex(answers[0], "ok +GPU health +2 GPUs .NVIDIA Fake., driver 580.65.06")
+        self.assertRegex(answers[0], "FAILED +worker 0, GPU 1 +2 memory errors that ECC could not correct")
+        self.assertRegex(answers[1], "warn +GPU 1 +its clock is throttled: it is hot")
         # Another job may use it.
-        told = self.run_all(self.cluster(1), {"chief:0": [], "worker:0": []}, code=0,
-                            worker_0={**fake, "FAKE_GPU_HEALTH": "ok ecc=2 lost", "CUDA_VISIBLE_DEVICES": "0"})
-        self.assertRegex(told[1], "ok +GPU health +1 of 3 GPUs .NVIDIA Fake.")
-        self.assertRegex(told[0], "warn +worker 0, GPU 1 +not used by this job: 2 memory errors")
-        self.assertRegex(told[0], "warn +worker 0, GPU 2 +not used by this job: the driver cannot use it: GPU is lost")
+        answers = self.run_all(self.cluster(1), {"chief:0": [], "worker:0": []}, code=0,
+                               worker_0={**fake, "FAKE_GPU_HEALTH": "ok ecc=2 lost", "CUDA_VISIBLE_DEVICES": "0"})
+        self.assertRegex(answers[1], "ok +GPU health +1 of 3 GPUs .NVIDIA Fake.")
+        self.assertRegex(answers[0], "warn +worker 0, GPU 1 +not used by this job: 2 memory errors")
+        self.assertRegex(answers[0], "warn +worker 0, GPU 2 +not used by this job: the driver cannot use it: GPU is lost")
 
     def test_it_ends_in_time_whatever_strangers_do(self):
         """Connections that say nothing, too much or nonsense, and one that wants a session, hold nobody up."""
         cluster = self.cluster(1)
-        first = self.preflight(cluster, "chief:0", "--timeout", 30)
+        first = self.preflight(cluster, "chief:0", "--timeout", 100)
         host, port = cluster["chief"][0].split(":")
         strangers = []
 
@@ -243,9 +238,7 @@ class Preflight(ClusterTest):
                     strangers[-1].sendall(text)
                 except OSError:
                     pass  # It has heard enough.
-        begin = time.monotonic()
-        self.finish([self.preflight(cluster, "worker:0", "--timeout", 30), first])
-        self.assertLess(time.monotonic() - begin, 20)
+        self.finish([self.preflight(cluster, "worker:0", "--timeout", 100), first], 60)  # well below --timeout
         for stranger in strangers:
             stranger.close()
 
@@ -260,8 +253,7 @@ class Preflight(ClusterTest):
                     env = {name: value for name, value in os.environ.items() if not name.startswith(LAUNCHERS)}
                     env.update({name: str(value) for name, value in variables(rank, 2, ports).items()})
                     command = [BIN / "muster", "cluster", "--from", source, *port, "--exec", "--", "muster", "preflight", "--job", job]
-                    processes.append(self.process_class(f"rank {rank}", [str(part) for part in command], env, self.dir / f"log-{len(self.processes)}"))
-                    self.processes.append(processes[-1])
+                    processes.append(self.start_process(f"rank {rank}", command, env))
                 self.finish(processes)
                 self.assertRegex(processes[1].output(), "ok +worker 0 +same job and versions as chief 0")
 

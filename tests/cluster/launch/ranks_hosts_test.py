@@ -3,9 +3,8 @@
 The hosts are network namespaces (hosts.py) whose /etc/hosts knows the nodes by their names.
 """
 import os
-import subprocess
 
-from harness import BIN, ClusterTest, Process, curve, losses, main, result
+from harness import BIN, CONFIGURATION, ClusterTest, curve, losses, main, result
 from hosts import Network
 from ranks_test import LAUNCHERS
 
@@ -44,19 +43,15 @@ class RanksOnHosts(ClusterTest):
             command = [BIN / "muster", "cluster", "--from", source, *options, "--exec", "--restart", "on-failure", "--", "--job", job, *more]
             env = {name: value for name, value in os.environ.items() if not name.startswith(LAUNCHERS)}
             env.update({name: str(value) for name, value in environment(rank).items()}, OMP_WAIT_POLICY="passive")
-            command = list(map(str, command))
             if not key:
                 command = ["env", "-u", "MUSTER_RUN_KEY_FILE", f"HOME={self.dir}", "XDG_CONFIG_HOME=", *command]
-            started.append(Process(f"rank {rank}", self.network.command(rank // 2, command), env, self.dir / f"log-{len(self.processes)}"))
-            self.processes.append(started[-1])
+            started.append(self.start_process(f"rank {rank}", self.network.command(rank // 2, command), env))
         return started
 
     def test_trains_what_launch_trains_and_survives_a_killed_worker(self):
         job = self.job(max_steps=STEPS)
         launched = self.dir / "launched"
-        done = subprocess.run([BIN / "muster", "launch", "--workers", "3", "--job", job, "--set", f"model_dir={launched}"],
-                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=120)
-        self.assertEqual(done.returncode, 0, done.stdout.decode())
+        self.run_launch("--workers", 3, "--job", job, "--set", f"model_dir={launched}")
         want = losses(launched)
         for source, environment, options in (("slurm", slurm, ()), ("openmpi", openmpi, ("--hosts", self.dir / "hosts.txt")),
                                              ("torchrun", torchrun, ("--hosts", "node01,node02"))):
@@ -74,7 +69,7 @@ class RanksOnHosts(ClusterTest):
 
     def test_several_hosts_need_a_key(self):
         ranks = self.start_ranks("slurm", slurm, self.job(), key=False)
-        self.finish(ranks, code=2)
+        self.finish(ranks, code=CONFIGURATION)
         self.assertIn("the cluster has an address that is not loopback (node01)", ranks[0].output())
 
 

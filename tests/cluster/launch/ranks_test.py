@@ -7,7 +7,7 @@ import subprocess
 import time
 import unittest
 
-from harness import BIN, checkpoints, curve, free_ports, losses, result
+from harness import BIN, CONFIGURATION, PREEMPTED, checkpoints, curve, free_ports, inherited, losses, result
 from launch_case import FAULT, LaunchTest
 
 LAUNCHERS = ("SLURM_", "OMPI_", "PMI_", "PMIX_", "PALS_", "MPI_LOCAL", "TORCHELASTIC_", "MASTER_", "MUSTER_RESTARTS", "TF_CONFIG")
@@ -56,10 +56,7 @@ class Ranks(LaunchTest):
         command = [BIN / "muster", "cluster", "--from", source, *port, *options, "--exec", "--", "--job", job]
         for item in sets:
             command += ["--set", item]
-        process = self.process_class(f"rank {rank}", [str(part) for part in [*command, *more]], self.environment(source, rank, size, ports),
-                                     self.dir / f"log-{len(self.processes)}")
-        self.processes.append(process)
-        return process
+        return self.start_process(f"rank {rank}", [*command, *more], self.environment(source, rank, size, ports))
 
     def start_ranks(self, source, size, job, options=(), sets=(), more=()):
         ports = free_ports(size)
@@ -113,10 +110,10 @@ class Ranks(LaunchTest):
         ranks[0].wait_for("saved step 200:")
         for rank in ranks:
             rank.signal(signal.SIGTERM)
-        self.finish(ranks, code=143)
+        self.finish(ranks, code=PREEMPTED)
         saved = checkpoints(model_dir)[-1]
         self.assertEqual(result(model_dir)["status"], "preempted")
-        # A requeued job has the same environment, and goes on.
+        # A requeued job has the same environment, and continues.
         ranks = [self.start_rank("slurm", rank, 2, ports, job, sets=[f"model_dir={model_dir}", f"max_steps={saved + 10}"])
                  for rank in range(2)]
         self.finish(ranks)
@@ -141,7 +138,7 @@ class Ranks(LaunchTest):
                         time.sleep(0.05)
                     for rank in ranks:
                         rank.signal(signal.SIGTERM)
-                self.finish(ranks, code=143)
+                self.finish(ranks, code=PREEMPTED)
                 self.assertEqual(result(self.dir / str(ignored))["status"], "preempted")
 
     def test_a_supervisor_takes_its_task_with_it(self):
@@ -167,7 +164,7 @@ class Ranks(LaunchTest):
     def test_a_mistake_is_one_sentence_and_nothing_is_started_again(self):
         job = self.job(max_steps="many")
         rank = self.start_rank("slurm", 0, 1, free_ports(1), job, ["--restart", "on-failure"])
-        self.finish([rank], code=2)
+        self.finish([rank], code=CONFIGURATION)
         self.assertNotIn("again", rank.output())
         without = self.dir / "without"
         without.mkdir()
@@ -216,16 +213,16 @@ class Ranks(LaunchTest):
         self.assertIn("worker 1  localhost", printed("--from", "slurm"))
 
     def test_the_gpus_of_a_host_are_divided_among_its_tasks(self):
-        told = self.dir / "told"
-        told.mkdir()
+        stubs = self.dir / "stubs"
+        stubs.mkdir()
         for role in "chief", "worker", "ps":
-            (told / f"muster-{role}").write_text('#!/bin/sh\necho "${CUDA_VISIBLE_DEVICES-unset}"\n')
-            (told / f"muster-{role}").chmod(0o755)
+            (stubs / f"muster-{role}").write_text('#!/bin/sh\necho "${CUDA_VISIBLE_DEVICES-unset}"\n')
+            (stubs / f"muster-{role}").chmod(0o755)
 
         def visible(rank, gpus, *options, **more):
             env = self.environment("slurm", rank, 3, free_ports(3))
             env.update(LD_LIBRARY_PATH=str(BIN.parent / "tests" / "fake_nvml"), FAKE_GPUS=gpus, **more)
-            done = subprocess.run([str(part) for part in [BIN / "muster", "cluster", "--from", "slurm", "--bin-dir", told, "--exec", *options,
+            done = subprocess.run([str(part) for part in [BIN / "muster", "cluster", "--from", "slurm", "--bin-dir", stubs, "--exec", *options,
                                                           "--", "--job", "j"]],
                                   env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=30)
             return done.stdout.strip() + done.stderr.strip()
@@ -250,10 +247,8 @@ class Ranks(LaunchTest):
         cluster = self.cluster(1)
         started = []
         for kind in cluster:
-            env = {**os.environ, "OMP_WAIT_POLICY": "passive", "TF_CONFIG": json.dumps({"cluster": cluster, "task": {"type": kind, "index": 0}})}
-            started.append(self.process_class(kind, [str(BIN / "muster"), "cluster", "--exec", "--", "--job", str(job)], env,
-                                              self.dir / f"log-{len(self.processes)}"))
-            self.processes.append(started[-1])
+            env = inherited(TF_CONFIG=json.dumps({"cluster": cluster, "task": {"type": kind, "index": 0}}))
+            started.append(self.start_process(kind, [BIN / "muster", "cluster", "--exec", "--", "--job", job], env))
         self.finish(started)
         self.assertEqual(result(model_dir)["world_size"], 2)
 

@@ -4,12 +4,9 @@ The hosts are network namespaces (hosts.py) with a home folder each; `ssh` and `
 test adds to the commands are a model_dir and a number of steps.
 """
 import os
-import pathlib
 import re
-import subprocess
-import unittest
 
-from harness import BIN, SOURCE, ClusterTest, Process, main, result
+from harness import BIN, CONFIGURATION, SOURCE, ClusterTest, main, result
 from hosts import Network
 
 SSH = """#!/bin/sh
@@ -51,10 +48,8 @@ class Readme(ClusterTest):
     def shell(self, index, command):
         """On that host, in its home folder."""
         environment = {"HOME": str(self.home(index)), "PATH": f"{self.dir / 'tools'}:{BIN}:{os.environ['PATH']}", "TMPDIR": os.environ["TMPDIR"]}
-        process = Process(f"host{index + 1}", ["ip", "netns", "exec", self.network.names[index], "bash", "-ec", command], environment,
-                          self.dir / f"log-{len(self.processes)}", directory=self.home(index))
-        self.processes.append(process)
-        return process
+        return self.start_process(f"host{index + 1}", ["ip", "netns", "exec", self.network.names[index], "bash", "-ec", command], environment,
+                                  directory=self.home(index))
 
     def make_key(self, page):
         for command in commands(page, "ssh host2 mkdir"):
@@ -95,7 +90,7 @@ class Readme(ClusterTest):
 
     def test_with_none_of_the_three(self):
         processes = self.start_both()
-        self.finish(processes, code=2)
+        self.finish(processes, code=CONFIGURATION)
         for process in processes:
             self.assertRegex(process.output(), r"the cluster has an address that is not loopback \(host[12]\).*`muster key new`.*tls\.certificate.*security\.insecure")
         self.assertFalse(self.model_dir.exists())

@@ -5,16 +5,14 @@ returns, that sbatch's arguments and environment reach the script, and that a si
 """
 import json
 import os
-import pathlib
 import re
 import signal
 import stat
-import subprocess
 import sys
 import time
 import unittest
 
-from harness import BIN, SOURCE, curve, free_ports, losses, result
+from harness import BIN, CONFIGURATION, PREEMPTED, SOURCE, curve, free_ports, losses, result
 from launch_case import LaunchTest
 
 SCRIPT = SOURCE / "deploy" / "slurm" / "muster.sbatch"
@@ -65,9 +63,7 @@ class Sbatch(LaunchTest):
         env = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM", "MUSTER_RUN", "TF_CONFIG"))}
         env.update(PATH=f"{self.tools}:{BIN}:{env['PATH']}", HOME=str(self.home), OMP_WAIT_POLICY="passive", SLURM_JOB_ID="48152",
                    SLURM_CLUSTER_NAME="tux",                   SLURM_NTASKS=str(tasks), SLURM_JOB_NODELIST="localhost", SLURM_TASKS_PER_NODE=str(tasks), SLURM_PROCID="0", **environment)
-        process = self.process_class("sbatch", ["/bin/bash", str(SCRIPT), *map(str, arguments)], env, self.dir / f"log-{len(self.processes)}")
-        self.processes.append(process)
-        return process
+        return self.start_process("sbatch", ["/bin/bash", SCRIPT, *arguments], env)
 
     def calls(self):
         return [json.loads(path.read_text()) for path in sorted(self.dir.glob("srun-*.json"))]
@@ -94,9 +90,7 @@ class Sbatch(LaunchTest):
     def test_trains_what_launch_trains_and_survives_a_killed_worker(self):
         job = self.job(max_steps=300)
         launched = self.dir / "launched"
-        done = subprocess.run([BIN / "muster", "launch", "--workers", "2", "--job", job, "--set", f"model_dir={launched}"],
-                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=120)
-        self.assertEqual(done.returncode, 0, done.stdout.decode())
+        self.run_launch("--workers", 2, "--job", job, "--set", f"model_dir={launched}")
         model_dir = self.dir / "model"
         self.finish([self.sbatch("--job", job, "--set", f"model_dir={model_dir}", "--fault", "kill@worker:1:step=100")])
         self.assertEqual(curve(model_dir), losses(launched))
@@ -125,7 +119,7 @@ class Sbatch(LaunchTest):
         self.wait_for(0, "saved step 200:")
         for pid in self.pids():
             os.kill(pid, signal.SIGTERM)
-        self.finish([script], code=143)
+        self.finish([script], code=PREEMPTED)
         self.assertEqual(self.requeues(), ["requeue 48152"])
         self.assertIn("exit code 143, requeued (1 of at most 20 times)", script.output())
         steps = result(model_dir)["steps"]
@@ -145,12 +139,12 @@ class Sbatch(LaunchTest):
         self.assertIsNone(script.popen.poll())
         for pid in self.pids():
             os.kill(pid, signal.SIGTERM)
-        self.finish([script], code=143)
+        self.finish([script], code=PREEMPTED)
         self.assertEqual(self.requeues(), ["requeue 48152"])
 
     def test_a_job_that_another_start_cannot_help_is_not_requeued(self):
-        self.finish([self.sbatch("--job", self.job(max_steps="many"))], code=2)
-        self.finish([self.sbatch("--job", self.dir / "none.json")], code=2)
+        self.finish([self.sbatch("--job", self.job(max_steps="many"))], code=CONFIGURATION)
+        self.finish([self.sbatch("--job", self.dir / "none.json")], code=CONFIGURATION)
         self.assertEqual(self.requeues(), [])
         self.assertEqual(list((self.home / ".config/muster").iterdir()), [])
 
@@ -196,13 +190,13 @@ class Sbatch(LaunchTest):
         for value in "many", "-1", "1e3", "08", "1000000", "a[$(touch x)]":
             with self.subTest(value=value):
                 script = self.sbatch("--job", "job.json", MUSTER_MAX_REQUEUES=value)
-                self.finish([script], code=2)
+                self.finish([script], code=CONFIGURATION)
                 self.assertIn(f'MUSTER_MAX_REQUEUES is "{value}", which is no number', script.output())
         keys = self.home / ".config/muster"
         keys.mkdir(parents=True)
         (keys / "slurm-tux-48152.key").symlink_to(self.run_key())  # somebody else's
         script = self.sbatch("--job", "job.json")
-        self.finish([script], code=2)
+        self.finish([script], code=CONFIGURATION)
         self.assertIn("only a key of your own is used", script.output())
         self.assertEqual(self.calls(), [])
 
@@ -220,10 +214,10 @@ class Sbatch(LaunchTest):
         self.assertEqual(result(model_dir)["status"], "completed")
 
     def test_what_sbatch_reads(self):
-        told = dict(line.split("=", 1) if "=" in line else (line, "") for line in re.findall(r"^#SBATCH --(\S+)$", SCRIPT.read_text(), re.M))
-        self.assertEqual(told["signal"], "TERM@120")
-        self.assertIn("requeue", told)
-        self.assertEqual(told["open-mode"], "append")  # the output of the first start stays
+        directives = dict(line.split("=", 1) if "=" in line else (line, "") for line in re.findall(r"^#SBATCH --(\S+)$", SCRIPT.read_text(), re.M))
+        self.assertEqual(directives["signal"], "TERM@120")
+        self.assertIn("requeue", directives)
+        self.assertEqual(directives["open-mode"], "append")  # the output of the first start stays
 
 
 if __name__ == "__main__":

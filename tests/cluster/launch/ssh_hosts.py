@@ -72,7 +72,7 @@ class Hosts:
         return self.dir / f"cache{index + 1}"
 
     def start(self, index):
-        """As sshd would be started again by its service."""
+        """Starts sshd like its service."""
         prefix, address = self.prefixes[index]
         path = self.dir / f"sshd{index + 1}"
         path.write_text(f"ListenAddress {address}\nPort {self.ports[index]}\nHostKey {self.dir / f'host{index + 1}'}\nPidFile none\n"

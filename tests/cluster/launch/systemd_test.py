@@ -4,16 +4,14 @@ There is no service manager here: `Manager` does what systemd.service(5) says of
 """
 import json
 import os
-import pathlib
 import re
 import shutil
 import signal
 import socket
-import subprocess
 import time
 import unittest
 
-from harness import BIN, SOURCE, curve, free_ports, losses, result
+from harness import BIN, PREEMPTED, SOURCE, curve, free_ports, losses, result
 from launch_case import LaunchTest
 
 UNIT = SOURCE / "deploy" / "systemd" / "muster@.service"
@@ -162,9 +160,7 @@ class Manager(LaunchTest):
         name, value = self.specified(KEY["Environment"][0], instance).split("=", 1)
         env = {k: v for k, v in os.environ.items() if k not in ("TF_CONFIG", "MUSTER_RUN_KEY_FILE")}
         env.update({name: value, "NOTIFY_SOCKET": str(notify), "OMP_WAIT_POLICY": "passive", **(environment or {})})
-        process = self.process_class(instance, [*self.specified(one("ExecStart"), instance).split(), *more], env,
-                                     self.dir / f"log-{len(self.processes)}")
-        self.processes.append(process)
+        process = self.start_process(instance, [*self.specified(one("ExecStart"), instance).split(), *more], env)
         self.addCleanup(manager.close)
         process.manager = manager
         self.starts[instance] = self.starts.get(instance, 0) + 1
@@ -194,9 +190,7 @@ class Manager(LaunchTest):
     def test_trains_what_launch_trains_and_survives_a_killed_worker(self):
         job = self.job(max_steps=300, model_dir=str(self.dir / "model"))
         launched = self.dir / "launched"
-        done = subprocess.run([BIN / "muster", "launch", "--workers", "2", "--job", job, "--set", f"model_dir={launched}"],
-                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=120)
-        self.assertEqual(done.returncode, 0, done.stdout.decode())
+        self.run_launch("--workers", 2, "--job", job, "--set", f"model_dir={launched}")
         self.configure(self.cluster(2), job)
         ended = self.run_units(["chief:0", "worker:0", "worker:1"], "--fault", "kill@worker:1:step=100")
         self.assertEqual(ended, {"chief:0": 0, "worker:0": 0, "worker:1": 0})
@@ -243,7 +237,7 @@ class Manager(LaunchTest):
         with self.assertRaises(TimeoutError):
             worker.manager.recv(100)
         worker.signal(signal.Signals[one("WatchdogSignal")])
-        self.assertEqual(worker.wait(10), -signal.SIGKILL)  # SIGABRT would wait until it goes on
+        self.assertEqual(worker.wait(10), -signal.SIGKILL)  # SIGABRT would wait until it is continued
         self.assertTrue(restarts(-signal.SIGKILL))
         saved = chief.output().count("saved step")
         worker = self.start_unit("worker:0")
@@ -252,7 +246,7 @@ class Manager(LaunchTest):
             self.assertLess(time.monotonic(), deadline, chief.output())
             time.sleep(0.05)
         chief.signal(signal.SIGTERM)
-        self.finish([chief, worker], code=143)
+        self.finish([chief, worker], code=PREEMPTED)
         self.assertEqual(result(self.dir / "model")["generations"], 2)
 
     def test_a_mistake_fails_the_start_and_is_not_repeated(self):
@@ -272,7 +266,7 @@ class Manager(LaunchTest):
         tasks = [self.start_unit(instance) for instance in ("chief:0", "worker:0")]
         tasks[0].wait_for("saved step 200:")
         tasks[1].signal(signal.SIGTERM)  # the host of one of them shuts down
-        self.finish(tasks, code=143)
+        self.finish(tasks, code=PREEMPTED)
         steps = result(self.dir / "model")["steps"]
         self.assertEqual([restarts(task.popen.returncode) for task in tasks], [True, True])
         more = ("--set", f"max_steps={steps + 10}")

@@ -13,7 +13,7 @@ import unittest
 from harness import BIN
 from systemd_test import INSTALLED, RUN_KEY, UNIT, parse
 
-# Those of the unit, and those that systemd adds.
+# The units that this unit names, and those that systemd adds.
 OTHERS = {"sysinit.target", "basic.target", "shutdown.target", "multi-user.target", *parse(UNIT.read_text())["Unit"]["After"][0].split()}
 
 

@@ -1,4 +1,4 @@
-"""What went wrong is told: by the verdict's line, and afterwards by `muster explain` from what each process recorded."""
+"""The cause of a failure is reported: by the verdict's line, and afterwards by `muster explain` from the records of each process."""
 import json
 import re
 import signal
@@ -6,28 +6,15 @@ import subprocess
 import time
 import unittest
 
-from harness import BIN, ClusterTest
-
-RETRYABLE = 138
-ALONE = {"rejoin": 1}  # nobody comes in a lost one's place
+from faulty import ALONE, FaultyTest
+from harness import BIN, PROGRAM, RETRYABLE
 
 
-class Explain(ClusterTest):
-    def setUp(self):
-        super().setUp()
-        self.model_dir = self.dir / "model"
-
+class Explain(FaultyTest):
     def explain(self, *arguments, directory=None, code=0):
         done = subprocess.run([BIN / "muster", "explain", directory or self.model_dir, *arguments], capture_output=True, text=True, timeout=30)
         self.assertEqual(done.returncode, code, done.stdout + done.stderr)
         return done.stdout if code == 0 else done.stderr
-
-    def faulty(self, how, timeouts=ALONE, step=5):
-        """Three members, no chief, whose program fails on replica 1 in that step."""
-        job = self.job(program="faulty", global_batch_size=6, max_steps=1000, epochs=1000, model_dir=str(self.model_dir), timeouts=timeouts,
-                       program_args={"replica": 1, "step": step, "how": how})
-        cluster = self.cluster(3, chief=False)
-        return [self.start(cluster, f"worker:{i}", job, binary="../tests/faulty_worker") for i in range(3)]
 
     def test_a_killed_worker(self):
         chief, first, lost = processes = self.start_all(self.cluster(2), self.job(
@@ -47,9 +34,9 @@ class Explain(ClusterTest):
         for task in "chief 0", "worker 0":  # a save, say, keeps one from coming before it hears of the end
             self.assertRegex(text, rf"{task} (entered collective \d+, all_reduce|had not entered (collective \d+|another one): it was in phase '\w+')")
         self.assertRegex(text, r"Why it ended: worker 1 on host \S+ \(step \d+, \w+\): lost: ")
-        told = json.loads(self.explain("--json", "--generation", "1"))
-        self.assertEqual((told["generation"], told["missing"], told["followed_by"]), ("1.1", ["worker:1"], None))
-        self.assertEqual([record["task"] for record in told["records"]], ["chief:0", "worker:0"])
+        document = json.loads(self.explain("--json", "--generation", "1"))
+        self.assertEqual((document["generation"], document["missing"], document["followed_by"]), ("1.1", ["worker:1"], None))
+        self.assertEqual([record["task"] for record in document["records"]], ["chief:0", "worker:0"])
         self.assertIn("it has 1.1", self.explain("--generation", "7", code=2))
         self.damaged_and_foreign(chief)
 
@@ -69,7 +56,7 @@ class Explain(ClusterTest):
         self.assertIn("is not there", self.explain(directory=self.dir / "none", code=2))
 
     def test_a_program_that_hangs_is_named_by_the_verdict_and_tells_itself(self):
-        chief, culprit, other = processes = self.faulty("hang", {**ALONE, "phase": {"reduce": 6}})
+        chief, culprit, other = processes = self.faulty("hang", timeouts={**ALONE, "phase": {"reduce": 6}})
         self.finish(processes, code=RETRYABLE)
         line = re.search(r"ROOT CAUSE: worker 1 .*", culprit.output()).group()
         self.assertRegex(line, r"in phase 'forward' for \d+\.\d s while worker [02] waits for it in 'reduce' for \d+\.\d s; timeouts.phase.reduce is 6 s; "
@@ -83,7 +70,7 @@ class Explain(ClusterTest):
 
     def test_a_program_that_diverges_between_ranks_is_named_and_not_tried_again(self):
         processes = self.faulty("diverge")
-        self.finish(processes, code=1)
+        self.finish(processes, code=PROGRAM)
         for process in processes:
             self.assertRegex(process.output(), r"The ranks disagree on collective operation \d+: rank \d \(worker:\d\) issued all_reduce\(float32 x \d+, sum\), "
                                                r"rank \d \(worker:\d\) issued all_reduce\(float32 x \d+, sum\)")
@@ -92,7 +79,7 @@ class Explain(ClusterTest):
 
     def test_an_exception_on_a_thread_of_the_program_ends_the_job_with_1_and_its_message(self):
         chief, culprit, other = processes = self.faulty("thread")
-        self.finish(processes, code=1)
+        self.finish(processes, code=PROGRAM)
         for process in chief, culprit:
             self.assertIn("an exception was not caught on a thread of the program: no luck on this thread", process.output())
         self.assertIn("worker 1: failed: an exception was not caught", self.explain())

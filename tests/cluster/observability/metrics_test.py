@@ -11,7 +11,7 @@ import urllib.error
 import urllib.request
 
 import harness
-from harness import BIN, SOURCE, ClusterTest, events
+from harness import BIN, PREEMPTED, SOURCE, ClusterTest, events
 from ports import consecutive_ports
 
 # Pure Python, of the test tools; TensorBoard is in the other environment.
@@ -68,16 +68,11 @@ class MetricsTest(ClusterTest):
 
     def launch(self, first, job, *arguments):
         """`muster launch` with metrics from port `first` on."""
-        environment = {k: v for k, v in os.environ.items() if k != "TF_CONFIG"}
-        environment.setdefault("OMP_WAIT_POLICY", "passive")
-        command = [BIN / "muster", "launch", "--job", job, "--set", f"status.metrics_port={first}", *map(str, arguments)]
-        process = self.process_class("launch", command, environment, self.dir / f"log-{len(self.processes)}")
-        self.processes.append(process)
-        return process
+        return self.start_launch("--job", job, "--set", f"status.metrics_port={first}", *arguments)
 
     def stop(self, process):
         process.signal(signal.SIGINT)
-        self.assertEqual(process.wait(60), 143, process.output())
+        self.assertEqual(process.wait(60), PREEMPTED, process.output())
 
     def long_job(self, **keys):
         return self.job(**{"max_steps": 10_000_000, "summary": {"every_steps": 1000}, **keys})
@@ -163,7 +158,7 @@ class Synchronous(MetricsTest):
         found = self.until(first, lambda found: found.get(("muster_steps_total", ()), 0) > 5)
         self.assertEqual(found["muster_phase_seconds_total", (("phase", "save"),)], 0)
         alone.signal(signal.SIGTERM)
-        self.assertEqual(alone.wait(60), 143, alone.output())
+        self.assertEqual(alone.wait(60), PREEMPTED, alone.output())
 
 
 class ParameterServers(MetricsTest):
@@ -257,7 +252,7 @@ class Refusals(MetricsTest):
             self.assertEqual(refused.exception.code, 401)
             self.assertIn("`muster key token`", refused.exception.read().decode())
         chief.signal(signal.SIGTERM)
-        self.assertEqual(chief.wait(60), 143, chief.output())
+        self.assertEqual(chief.wait(60), PREEMPTED, chief.output())
 
 
 class Dashboard(unittest.TestCase):

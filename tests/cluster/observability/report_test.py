@@ -1,4 +1,4 @@
-"""`muster report` on real runs: its numbers are those that TensorBoard reads, losses are shown, damage is told, and the page works in a browser."""
+"""`muster report` on real runs: its numbers equal those of TensorBoard, it shows losses and damage, and the page works in a browser."""
 import base64
 import html.parser
 import json
@@ -6,7 +6,6 @@ import math
 import re
 import shutil
 import subprocess
-import unittest
 
 import browser
 from harness import BIN, ClusterTest, events, main, result
@@ -80,8 +79,7 @@ class Report(ClusterTest):
     def launch(self, name, job, *arguments):
         model_dir = self.dir / name
         path = self.job(**{**job, "model_dir": str(model_dir), "summary": {"every_steps": 1}})
-        done = subprocess.run([BIN / "muster", "launch", "--job", path, *arguments], capture_output=True, text=True, timeout=120)
-        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.run_launch("--job", path, *arguments)
         return model_dir
 
     def with_a_killed_worker(self):
@@ -123,10 +121,10 @@ class Report(ClusterTest):
             self.in_a_browser(len({re.sub(r"/(chief|worker)_\d+$", "", curve["tag"]) for run in runs for curve in run["curves"]}))
 
     def check_table(self, page, lossy, fashion):
-        told = json.loads(self.report("--json", lossy, fashion, "--price-per-hour", "7.5").stdout)
+        comparison = json.loads(self.report("--json", lossy, fashion, "--price-per-hour", "7.5").stdout)
         self.assertFalse((self.dir / "report.html").exists(), "--json alone writes no page")
         want = result(fashion)
-        row = told["runs"][1]
+        row = comparison["runs"][1]
         for key in "status", "steps", "epochs", "world_size", "num_replicas", "examples_per_second", "input_wait_share", "hardware", "step_seconds":
             self.assertEqual(row[key], want[key], key)
         self.assertEqual(row["metrics"]["test"], want["metrics"]["test"])
@@ -227,10 +225,11 @@ class Report(ClusterTest):
         self.assertEqual(rows["running"]["steps"], "60")
         self.assertEqual(rows["running"]["losses"], "1", "from recovery.json")
         self.assertTrue(0 < int(rows["broken"]["steps"]) < 60)
-        told = {row["name"]: row["problems"] for row in json.loads(self.report("--json", whole, broken, running).stdout)["runs"]}
-        self.assertEqual(told["lossy"], [])
-        self.assertEqual(told["running"], ["it has no result.json: it has not ended, or its chief was killed"])
-        for problem, part in zip(told["broken"], ("result.json is damaged", f"train/{file.name}: the last", "chief-0.json is damaged"), strict=True):
+        problems_of = {row["name"]: row["problems"] for row in json.loads(self.report("--json", whole, broken, running).stdout)["runs"]}
+        self.assertEqual(problems_of["lossy"], [])
+        self.assertEqual(problems_of["running"], ["it has no result.json: it has not ended, or its chief was killed"])
+        parts = "result.json is damaged", f"train/{file.name}: the last", "chief-0.json is damaged"
+        for problem, part in zip(problems_of["broken"], parts, strict=True):
             self.assertIn(part, problem)
 
     def test_what_is_refused(self):

@@ -12,10 +12,8 @@ import time
 import unittest
 
 from browser import CHROMIUM, WHY_NOT, Browser
-from harness import BIN, SOURCE, ClusterTest, free_ports, main
+from harness import BIN, PREEMPTED, RETRYABLE, SOURCE, ClusterTest, free_ports, main
 from ports import consecutive_ports
-
-PREEMPTED, RETRYABLE = 143, 138
 
 
 class StatusTest(ClusterTest):
@@ -29,7 +27,7 @@ class StatusTest(ClusterTest):
         return self.job(**keys)
 
     def status(self, *arguments, code=0, key=None, environment=None):
-        """What it printed: on stdout if it exits with 0, else on stderr."""
+        """Its output: stdout if it exits with 0, else stderr."""
         env = {k: v for k, v in os.environ.items() if k != "TF_CONFIG" and not k.startswith("MUSTER_RUN_KEY")}
         env.update({"HOME": str(self.dir), **(environment or {}), **({"MUSTER_RUN_KEY_FILE": str(key)} if key else {})})
         done = subprocess.run([BIN / "muster", "status", *map(str, arguments)], capture_output=True, text=True, timeout=60, env=env)
@@ -49,10 +47,7 @@ class StatusTest(ClusterTest):
             time.sleep(0.1)
 
     def launch(self, *arguments, **keys):
-        command = [BIN / "muster", "launch", "--job", self.endless(**keys), *arguments]
-        env = {k: v for k, v in os.environ.items() if k != "TF_CONFIG"}
-        launch = self.process_class("launch", list(map(str, command)), {**env, "OMP_WAIT_POLICY": "passive"}, self.dir / "launch.log")
-        self.processes.append(launch)
+        launch = self.start_launch("--job", self.endless(**keys), *arguments)
         launch.wait_for("Number of devices")
         return launch
 
@@ -95,8 +90,7 @@ class Running(StatusTest):
         self.assertGreater(progress["metrics"]["loss"], 0)
         self.assertEqual(progress["checkpoint_step"] % 200, 0)
         self.assertEqual(sum(e["kind"] == "joined" for e in state["events"]), 3)
-        watch = self.process_class("watch", [BIN / "muster", "status", "--watch", chief], dict(os.environ), self.dir / "watch.log")
-        self.processes.append(watch)
+        watch = self.start_process("watch", [BIN / "muster", "status", "--watch", chief])
         watch.wait_for("running")
 
         lost = tasks.pop()
@@ -391,9 +385,7 @@ class Page(StatusTest):
             taken.bind(("127.0.0.1", 0))
             taken.listen()
             port = taken.getsockname()[1]
-            command = [BIN / "muster", "launch", "--workers", "2", "--job", self.endless(), "--set", f"status.port={port}", "--set", "timeouts.bind=3"]
-            launch = self.process_class("launch", list(map(str, command)), {k: v for k, v in os.environ.items() if k != "TF_CONFIG"}, self.dir / "launch.log")
-            self.processes.append(launch)
+            launch = self.start_launch("--workers", 2, "--job", self.endless(), "--set", f"status.port={port}", "--set", "timeouts.bind=3")
             start = time.monotonic()
             self.assertEqual(launch.wait(30), 2, launch.output())
             self.assertLess(time.monotonic() - start, 15)

@@ -1,4 +1,4 @@
-"""`muster trace`: what all tasks of a running job do in the same steps, on one clock; whoever does not answer is named."""
+"""`muster trace`: the spans of all tasks of a running job in the same steps, on one clock; a task that does not answer is named."""
 import collections
 import os
 import pathlib
@@ -10,14 +10,13 @@ import time
 import unittest
 
 import trace_check
-from harness import BIN, ClusterTest, Process, main
+from harness import BIN, CONFIGURATION, PREEMPTED, RETRYABLE, ClusterTest, Process, main
 from trace_check import overlap
 
-RETRYABLE, CONFIGURATION = 138, 2
 LONG = {"max_steps": 10_000_000, "epochs": 1_000_000, "summary": {"every_steps": 100000}}
 # Seconds by which the clock of the second process differs.
 SHIFT = 5000
-# A process of another host: with shared memory of its own, with whom it shares the network, and with another clock.
+# Runs a command like a process of another host on the same network: with shared memory of its own, and with another clock.
 APART = ["unshare", "--mount", "--ipc", "--time", "--monotonic", str(SHIFT), "--fork", "--kill-child",
          "sh", "-c", 'mount -t tmpfs tmpfs /dev/shm && exec "$@"', "sh"]
 
@@ -173,7 +172,7 @@ class Trace(TraceTest):
         self.trace(cluster["chief"][0], "--steps", "2")
         kept = self.output.read_bytes()
         processes[0].signal(signal.SIGTERM)
-        self.finish(processes, code=143)
+        self.finish(processes, code=PREEMPTED)
         self.trace(self.model_dir)
         self.assertIn("the run has ended: this is its last trace", self.said)
         self.assertEqual(self.output.read_bytes(), kept)
@@ -189,7 +188,7 @@ class Trace(TraceTest):
         self.assertIn("no chief accepted the request within 5 s, and the run in", self.said)
         self.assertFalse(self.output.exists())
         self.assertEqual(len(list((self.model_dir / "trace").iterdir())), 1, "the request is gone")
-        # Of two requests while it stands still, neither replaces the other.
+        # Neither of two requests while it is stopped replaces the other.
         both = [subprocess.Popen([BIN / "muster", "trace", self.model_dir, "-o", self.dir / f"{i}.json"], stderr=subprocess.PIPE, text=True)
                 for i in range(2)]
         said = [process.communicate(timeout=30)[1] for process in both]

@@ -54,7 +54,7 @@ class Convnet(ClusterTest):
                     self.assertLessEqual(apart.max(), 1e-6, f"before step {step}")
 
     def test_statistics_of_sixteen_workers_are_the_synchronous_ones(self):
-        """At a rate of 0, whatever the delays: with whole differences of each worker they diverge."""
+        """At a rate of 0, for all delays: with whole differences of each worker they diverge."""
         keys = {"learning_rate": 0.0, "program_args": {"examples": 1024}, "global_batch_size": 64, "epochs": 4}
         self.run_job("alone", **keys)
         want = tensors(self.model_dir, result(self.model_dir)["steps"])

@@ -1,4 +1,4 @@
-"""Embedding tables with real processes: two equal one, a killed run goes on where it was saved, and Python reads what is saved."""
+"""Embedding tables with real processes: two equal one, a killed run continues from its checkpoint, and Python reads the checkpoint."""
 import os
 import signal
 import subprocess
@@ -169,7 +169,7 @@ class MatrixFactorization(ClusterTest):
         return peaks
 
     def test_chief_and_workers_need_no_memory_for_a_table(self):
-        """A table that is four times as large as all that it costs them is trained, saved, and gone on with."""
+        """A table that is four times as large as all that it costs them is trained, saved, and restored."""
         peaks = {}
         for users in 1000, 500_000:
             args = {"users": users, "items": 100, "rank": 2, "examples": 800_000, "validation": 0, "width": 256}
@@ -188,7 +188,7 @@ class MatrixFactorization(ClusterTest):
                 self.assertLess(4 * (large - small), table, f"{name}: {peaks}")
 
     def test_the_chief_needs_memory_for_parameters_alone(self):
-        """Adam's slots, twice as large as a dense model, are trained, saved, and gone on with on another number of servers."""
+        """Adam's slots, twice as large as a dense model, are trained, saved, and restored on another number of servers."""
         peaks = {}
         for hidden in 64, 6000:
             args = {"hidden": hidden, "validation": 0, "train_examples": 64}
@@ -253,13 +253,17 @@ class MatrixFactorization(ClusterTest):
         whole = self.model_dir
         job = self.ratings("killed", epochs=4, checkpoint={"every_steps": 30})
         cluster = self.cluster(1, chief=False)
-        process = self.start_all(cluster, job)[0]
-        process.wait_for("epoch 2/4", 60)
+        # The delay holds the run in the middle of an epoch until it is killed.
+        process = self.start_all(cluster, job, faults=["delay=600s@worker:0:step=130"])[0]
+        process.wait_for("fault 1: delay for 600 s at step 130", 60)
         process.wait_for("saved step", 60)
         process.signal(signal.SIGKILL)
-        process.wait(10)
-        self.assertTrue(checkpoints(self.model_dir))
-        self.finish(self.start_all(cluster, job))
+        self.finish([process], code=-signal.SIGKILL)
+        saved = checkpoints(self.model_dir)[-1]  # a save that is due during another save is skipped
+        self.assertIn(saved, [30, 50, 60, 90, 100, 120])
+        again = self.start_all(cluster, job)
+        self.finish(again)
+        self.assertRegex(again[0].output(), rf"going on after step {saved} ")
         self.assertEqual(result(self.model_dir)["steps"], 4 * STEPS)
         self.check_tables(self.model_dir, whole, 4 * STEPS, 0)
 

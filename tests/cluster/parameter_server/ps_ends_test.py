@@ -1,13 +1,11 @@
-"""Ends of a job with parameter servers: it is asked to stop, killed as a whole, or cannot go on."""
+"""Ends of a job with parameter servers: it is asked to stop, killed as a whole, or cannot continue."""
 import signal
 import subprocess
 import unittest
 
 from counting import CountingTest
-from harness import BIN, checkpoints, result
+from harness import BIN, PREEMPTED, RETRYABLE, checkpoints, result
 from recording import wait_until
-
-RETRYABLE, PREEMPTED = 138, 143
 
 
 class Ends(CountingTest):
@@ -59,12 +57,12 @@ class Ends(CountingTest):
         lost.wait(10)
         self.finish(tasks.values(), code=RETRYABLE)
         self.assertIn("ROOT CAUSE", tasks["chief:0"].output())
-        told = subprocess.run([BIN / "muster", "explain", self.model_dir], capture_output=True, text=True, timeout=30)
-        self.assertEqual(told.returncode, 0, told.stderr)
-        self.assertRegex(told.stdout, r"Why it ended: ps 1 on host \S+ \((step \d+, )?\w+\): lost: .*no process took its place within 1 s \(timeouts.rejoin\)")
+        explained = subprocess.run([BIN / "muster", "explain", self.model_dir], capture_output=True, text=True, timeout=30)
+        self.assertEqual(explained.returncode, 0, explained.stderr)
+        self.assertRegex(explained.stdout, r"Why it ended: ps 1 on host \S+ \((step \d+, )?\w+\): lost: .*no process took its place within 1 s \(timeouts.rejoin\)")
         # Each member is a generation of its own.
-        self.assertRegex(told.stdout, r"1 member, (ps 0|worker [01])\.")
-        self.assertIn("Generations with records: 1.1, 1.2, 1.3 ", told.stdout)
+        self.assertRegex(explained.stdout, r"1 member, (ps 0|worker [01])\.")
+        self.assertIn("Generations with records: 1.1, 1.2, 1.3 ", explained.stdout)
 
 
 if __name__ == "__main__":

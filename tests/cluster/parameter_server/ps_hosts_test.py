@@ -31,10 +31,10 @@ class Hosts(CountingTest):
 
     def wait_goes_on(self):
         at = sum(self.used().values())
-        wait_until("training goes on", lambda: sum(self.used().values()) > at + 20 * BATCH, 30)
+        wait_until("training continues", lambda: sum(self.used().values()) > at + 20 * BATCH, 30)
 
     def test_a_link_between_two_servers_is_cut_and_healed(self):
-        """Each is the other's backup; the chief hears of both. Training goes on without backups, and with them again."""
+        """Each is the other's backup; the chief hears of both. Training continues without backups, and with them again."""
         tasks = self.start_on_hosts(epochs=16)
         leader = tasks["chief:0"]
         self.network.set_cut(self.network.between(1, 2))
@@ -48,7 +48,7 @@ class Hosts(CountingTest):
         self.assertNotIn("lost", leader.output())
 
     def test_a_server_that_the_chief_alone_does_not_reach(self):
-        """It acknowledges nothing from before the chief gives it up: what its backup goes on with has lost nothing."""
+        """It stops acknowledging before the chief gives it up, so the state of its backup lacks nothing."""
         tasks = self.start_on_hosts(epochs=14)
         cut = self.network.between(self.CHIEF, self.SERVERS[0])
         self.network.set_cut(cut)

@@ -1,4 +1,4 @@
-"""What TensorBoard shows of a job with parameter servers: all that it shows of the same job without them, and staleness."""
+"""TensorBoard shows for a job with parameter servers all that it shows for the same job without them, and staleness."""
 import collections
 import os
 import unittest
@@ -69,7 +69,7 @@ class Summaries(counting.ParameterServerTest):
                 self.assertEqual(set(got) - set(want),
                                  {("train", f"staleness/worker_0{of}") for of in ("", "/max", "/mean")})
                 for (run, tag), points in want.items():
-                    # What servers count is told once a second: of such a short run, as it was at its beginning.
+                    # Counts of servers are reported once a second: for such a short run, they are those of its beginning.
                     if tag in TIMED or tag.startswith("embeddings/"):
                         self.assertEqual(sorted(got[run, tag]), sorted(points), (run, tag))
                     elif tag not in OWN:
@@ -94,19 +94,19 @@ class Summaries(counting.ParameterServerTest):
             with self.subTest(name):
                 got = self.run_counting(name, workers=2, ps=ps, program_args={"examples": EXAMPLES, "predicts": "epoch_end"},
                                         **({"parameter_server": section} if ps else {}))
-                told = result(self.model_dir)
-                ends = [told["steps"] // 2, told["steps"]]
+                outcome = result(self.model_dir)
+                ends = [outcome["steps"] // 2, outcome["steps"]]
                 self.assertEqual(sorted(got["train", "seen"]), ends)
                 self.assertEqual(got["train", "prediction"], {step: [f"{step} updates".encode()] for step in ends})
                 # Every push up to there, and none after it; each example once an epoch.
-                self.assertEqual(told["callbacks"]["predicts"], {**{f"updates_{step}": step for step in ends}, "seen": [EPOCHS] * EXAMPLES})
+                self.assertEqual(outcome["callbacks"]["predicts"], {**{f"updates_{step}": step for step in ends}, "seen": [EPOCHS] * EXAMPLES})
 
     def test_in_a_step_a_hook_predicts_but_on_parameter_servers(self):
         arguments = {"examples": EXAMPLES, "predicts": "step_end"}
         self.run_counting("synchronous", workers=2, ps=0, program_args=arguments)
-        told = result(self.model_dir)
-        self.assertEqual({key: value for key, value in told["callbacks"]["predicts"].items() if key != "seen"},
-                         {f"updates_{step}": step for step in range(1, told["steps"] + 1)})
+        outcome = result(self.model_dir)
+        self.assertEqual({key: value for key, value in outcome["callbacks"]["predicts"].items() if key != "seen"},
+                         {f"updates_{step}": step for step in range(1, outcome["steps"] + 1)})
         self.run_counting("servers", ps=1, code=1, program_args=arguments)
         self.assertIn('callback "predicts" in predict: with parameter servers the chief has their weights at the ends of epochs alone',
                       result(self.model_dir)["cause"])

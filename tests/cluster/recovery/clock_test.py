@@ -41,7 +41,7 @@ class Clock(unittest.TestCase):
             Fault("kill", "chief:0", 62, "kill", "")])
 
     def test_a_chief_that_leases_work_is_found_again(self):
-        """Of a parameter-server job, in which leases have a channel of their own."""
+        """A parameter-server job, in which leases have a channel of their own."""
         self.run_job({"chief": 1, "worker": 2, "ps": 2}, [
             Fault("clock", "chief:0", 50, "delay=150ms", "", [Act(0, "clock", [], -1)]), Fault("delay", "worker:0", 60, "delay=12s", ""),
             Fault("delay", "worker:1", 60, "delay=12s", ""), Fault("kill", "chief:0", 250, "kill", "")],

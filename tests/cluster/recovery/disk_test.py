@@ -6,10 +6,8 @@ import shutil
 import subprocess
 import unittest
 
-from harness import checkpoints, main, result
+from harness import CONFIGURATION, RETRYABLE, checkpoints, main, result
 from recording import RecordingTest
-
-CONFIGURATION, RETRYABLE = 2, 138
 
 
 def mounting_is_refused():
@@ -34,7 +32,7 @@ class Disk(RecordingTest):
             ["unshare", "-m", "sh", "-c", f"mount -t tmpfs -o size=512k none '{self.inside}' && echo ready && exec cat"],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.assertEqual(self.holder.stdout.readline().strip(), "ready")
-        # As this process sees it.
+        # The path for this process.
         self.disk = pathlib.Path(f"/proc/{self.holder.pid}/root{self.inside}")
         self.model_dir = self.disk / "model"
 
@@ -48,7 +46,7 @@ class Disk(RecordingTest):
         return ["nsenter", "-t", str(self.holder.pid), "-m", *map(str, command)]
 
     def start_on_disk(self, job, **where):
-        """As start_run of one member, within the namespace."""
+        """Like start_run of one member, within the namespace."""
         process_class = self.process_class
         self.process_class = lambda name, command, environment, log: process_class(name, self.on_the_disk(*command), environment, log)
         try:
@@ -77,7 +75,7 @@ class Disk(RecordingTest):
         before = self.whole(8)
         self.fill()
         self.release("step-9")
-        self.wait_held("step-15")  # training went on
+        self.wait_held("step-15")  # training continued
         self.assertEqual(self.whole(8), before, "the old checkpoint is not intact")
         self.assertEqual(checkpoints(self.model_dir)[-1], 8)
         self.assertEqual((self.model_dir / "checkpoints" / "latest").read_text().strip(), "step-00000008")
@@ -85,7 +83,7 @@ class Disk(RecordingTest):
         self.release("step-15")
         self.finish([process])
         output = process.output()
-        self.assertEqual(len(re.findall(r"W \| could not save .*No space left on device; training goes on", output)), 1, output)
+        self.assertEqual(len(re.findall(r"W \| could not save .*No space left on device; training continues", output)), 1, output)
         self.assertIn("checkpoints are written again", output)
         got = result(self.model_dir)
         self.assertEqual((got["status"], got["saves"]["failed"]), ("completed", 3))

@@ -5,10 +5,8 @@ import time
 import unittest
 import unittest.mock
 
-from harness import curve, result
+from harness import PREEMPTED, RETRYABLE, curve, result
 from recording import STEPS, RecordingTest, wait_until
-
-RETRYABLE, PREEMPTED = 138, 143
 
 
 class Elastic(RecordingTest):
@@ -47,13 +45,13 @@ class Elastic(RecordingTest):
         self.wait_held("step-14")
         for process in others:
             process.wait_for("Number of devices: 3")
-        newcomer = self.start_again(3)
+        added = self.start_again(3)
         others[0].wait_for("a new generation includes worker 3")
         self.pass_on(14)
         self.wait_held("step-20")
-        newcomer.wait_for("Number of devices: 4")
+        added.wait_for("Number of devices: 4")
         self.pass_on(20)
-        self.finish(others + [newcomer])
+        self.finish(others + [added])
         for process in others:
             self.assertEqual(process.output().count("Number of devices: 3"), 1)
         got = result(self.model_dir)
@@ -70,10 +68,10 @@ class Elastic(RecordingTest):
         self.pass_on(6)
         self.finish([leaver], code=PREEMPTED)
         self.wait_held("step-14")
-        newcomer = self.start_again(3)
+        added = self.start_again(3)
         others[0].wait_for("a new generation includes worker 3")
         self.pass_on(14)
-        self.finish(others + [newcomer])
+        self.finish(others + [added])
         self.check_as_one()
 
     def test_a_chief_lost_while_three_of_four_train_waits_no_longer_than_the_grace(self):
@@ -94,7 +92,7 @@ class Elastic(RecordingTest):
     def test_one_that_is_lost_in_its_first_step_again_and_again_does_not_stall_the_others(self):
         # Nobody waits for it, although others would be waited for so long.
         holds = (6, 10, 14, 18)
-        with unittest.mock.patch.dict(os.environ, MUSTER_LOG_LEVEL="debug"):  # who joins, though not taken in
+        with unittest.mock.patch.dict(os.environ, MUSTER_LOG_LEVEL="debug"):  # logs members that join and are not admitted
             processes = self.start_elastic(held=holds, grace=300)
         *others, lost = processes
         self.wait_all_held(6, processes)
@@ -109,20 +107,20 @@ class Elastic(RecordingTest):
         chief = others[0]
         for count, step in enumerate(holds[1:3], 1):
             self.wait_all_held(step, others)
-            newcomer = self.start_again(3, MUSTER_TEST_DIR=str(aside))
+            added = self.start_again(3, MUSTER_TEST_DIR=str(aside))
             wait_until("it is taken in", lambda: chief.output().count("| a new generation includes worker 3") == count)
             self.pass_on(step)
-            wait_until("it is in its first step", lambda: list(aside.glob(f"held-*-{newcomer.popen.pid}")))
-            newcomer.signal(signal.SIGKILL)
-            newcomer.wait(5)
+            wait_until("it is in its first step", lambda: list(aside.glob(f"held-*-{added.popen.pid}")))
+            added.signal(signal.SIGKILL)
+            added.wait(5)
             lost_at = time.monotonic()
-            wait_until("the others go on", lambda: chief.output().count("3 members, 3 replicas") == count + 1)
+            wait_until("the others continue", lambda: chief.output().count("3 members, 3 replicas") == count + 1)
         chief.wait_for("worker 3 was lost 2 times in its first step")
         self.wait_all_held(18, others)
-        newcomer = self.start_again(3)
-        chief.matches(rf"worker 3 joined from host \S+ \(pid {newcomer.popen.pid}\)")
+        added = self.start_again(3)
+        chief.matches(rf"worker 3 joined from host \S+ \(pid {added.popen.pid}\)")
         self.pass_on(18)
-        self.finish(others + [newcomer])  # it was not let in again, and is told the end
+        self.finish(others + [added])  # it was not admitted again, and learns the end of the job
         if time.monotonic() - lost_at < 10:  # held back for so long (MembershipOptions::backoff); less, but on a machine that stalls
             self.assertEqual(chief.output().count("| a new generation includes worker 3"), 2)
         self.check_as_one()

@@ -1,12 +1,12 @@
 """One host for each member: delay, loss, links that are cut and healed, names that resolve late.
 
-The hosts are network namespaces (hosts.py). Nobody restarts anybody here: the same processes go on.
+The hosts are network namespaces (hosts.py). No process is restarted here: the same processes continue.
 """
 import sys
 import time
 import unittest
 
-from harness import Process, curve, main, tensors
+from harness import RETRYABLE, Process, curve, main, tensors
 from hosts import Network
 from recording import RecordingTest, WORKER, wait_until
 
@@ -46,7 +46,7 @@ class HostsTest(RecordingTest):
                           binary=WORKER)
 
     def members(self, job, held=()):
-        """`held`: steps that wait to be released, whatever happens meanwhile."""
+        """`held`: steps that wait until they are released."""
         for step in held:
             self.hold(f"step-{step}", self.where)
         return [self.member(i, job) for i in range(self.HOSTS)]
@@ -116,7 +116,7 @@ class Hosts(HostsTest):
     def test_a_link_between_two_workers_is_cut_before_the_start(self):
         self.network.set_cut(self.network.between(1, 2))
         members = self.members(self.hosts_job(50))
-        self.finish(members, code=138)
+        self.finish(members, code=RETRYABLE)
         for process in members:
             self.assertIn("3 formations failed", process.output())
             self.assertRegex(process.output().splitlines()[-1], "worker 1 <-> worker 2")

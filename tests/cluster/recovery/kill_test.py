@@ -1,4 +1,4 @@
-"""SIGKILL at random moments of a run that saves every other step, until it is through: never a half checkpoint, never a step back.
+"""SIGKILL at random moments of a run that saves every other step, until it has finished: never a half checkpoint, never a step back.
 
 Takes about half a minute: each of the kills costs a start of LibTorch.
 """
@@ -29,7 +29,7 @@ class Kill(RecordingTest):
         newest = kills = 0
         while True:
             process = self.start_run(1, self.run_job(**keys))[0]
-            process.wait_for("training starts anew" if newest == 0 else f"going on after step {newest} ")
+            process.wait_for("training starts from the beginning" if newest == 0 else f"going on after step {newest} ")
             if kills == KILLS:
                 break
             # From before the first step on until some way behind it; now and then behind a checkpoint, however slow the machine.

@@ -1,7 +1,7 @@
-"""Fifty generations under the real training loop: what each process holds stays what it was.
+"""Fifty generations under the real training loop: the resources of each process stay the same.
 
-One worker is frozen for longer than timeouts.heartbeat, again and again: the two others go on without it (elastic), and take it in
-again when it wakes. No process is ever started anew.
+One worker is frozen for longer than timeouts.heartbeat, repeatedly: the two others continue without it (elastic), and admit it
+again when it wakes. No process is restarted.
 """
 import collections
 import contextlib
@@ -39,7 +39,7 @@ def descriptor_kinds(process):
 
 
 class Holdings:
-    """What a process holds now."""
+    """The resources that a process holds now."""
 
     def __init__(self, pid):
         proc = pathlib.Path(f"/proc/{pid}")
@@ -90,7 +90,7 @@ class Leak(RecordingTest):
         while self.generation() < number:
             last = self.generation()
             self.members[2].signal(signal.SIGSTOP)
-            wait_until("the others go on without the frozen one", lambda: self.generation() > last and self.trains(2))
+            wait_until("the others continue without the frozen one", lambda: self.generation() > last and self.trains(2))
             self.members[2].signal(signal.SIGCONT)
             wait_until("it is taken in again", lambda: self.trains(3))
 
@@ -106,7 +106,7 @@ class Leak(RecordingTest):
         early = [Holdings(pid) for pid in pids]
         self.until_generation(GENERATIONS)
         for process, before in zip(self.members, early):
-            # What ends by itself may take a moment.
+            # Background work may take a moment to end.
             deadline = time.monotonic() + 10
             while not (after := Holdings(process.popen.pid)).within(before) and time.monotonic() < deadline:
                 time.sleep(0.1)

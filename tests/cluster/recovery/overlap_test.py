@@ -3,10 +3,8 @@ It ends in waiting, never in a permanent failure. And those that come after the 
 import signal
 import unittest
 
-from harness import result
+from harness import PREEMPTED, RETRYABLE, result
 from recording import STEPS, WORKER, RecordingTest
-
-RETRYABLE, PREEMPTED = 138, 143
 
 
 class Overlap(RecordingTest):
@@ -29,7 +27,7 @@ class Overlap(RecordingTest):
     def held(self, step, members, **keys):
         for moment in f"step-{step}", f"publish-{step}":
             self.hold(moment, "old")
-        # The stop's checkpoint is the only one, whatever step is agreed on.
+        # The stop's checkpoint is the only one, at any agreed step.
         return self.start_run(members, self.run_job(checkpoint={"every_steps": 1}, **keys), directory="old", drain=True)
 
     def test_a_start_waits_for_the_process_before_it_to_save(self):

@@ -3,10 +3,9 @@ import json
 import signal
 import unittest
 
-from harness import checkpoints, result
+from harness import CONFIGURATION, PREEMPTED, RETRYABLE, checkpoints, result
 from recording import RecordingTest, wait_until
 
-CONFIGURATION, RETRYABLE, PREEMPTED = 2, 138, 143
 LONG = {"epochs": 1_000_000, "learning_rate": 0.05}
 
 

@@ -1,13 +1,11 @@
 """SIGTERM to any one member, at any time: all stop at one step, with everything saved, and end with 143; in an elastic job a worker
-leaves alone. A later start goes on as if nothing had been."""
+leaves alone. A later start continues as if there had been no stop."""
 import signal
 import time
 import unittest
 
-from harness import ask_to_stop, checkpoints, result
+from harness import PREEMPTED, ask_to_stop, checkpoints, result
 from recording import STEPS, RecordingTest, wait_until
-
-PREEMPTED = 143
 
 
 class PreemptionTest(RecordingTest):
@@ -53,7 +51,7 @@ class Preemption(PreemptionTest):
         self.goes_on_to_the_end()
 
     def test_while_a_checkpoint_is_written(self):
-        processes = self.held_run("save-2", "step-5")  # else the steps go on meanwhile, to the last one
+        processes = self.held_run("save-2", "step-5")  # otherwise the run would finish meanwhile
         ask_to_stop(processes[1])
         self.release("step-5")
         self.release("save-2")
@@ -113,10 +111,10 @@ class Preemption(PreemptionTest):
 
 
 class RepeatedSignals(PreemptionTest):
-    """Slurm and a container's runtime ask more than once, at any moment: whoever says 143 has saved."""
+    """Slurm and a container's runtime signal more than once, at any moment: a process that exits with 143 has saved."""
 
     def ask(self, process, times, first=True):
-        """One after the other, not so close that the kernel makes one of them. Whoever holds a file open cannot be in a hurry."""
+        """Sends signals one after the other, with enough time between them that the kernel does not merge them."""
         before = 0 if first else 1
         for i in range(times):
             process.signal(signal.SIGTERM)
@@ -213,7 +211,7 @@ class ElasticPreemption(PreemptionTest):
         return super().run_job(**{"elastic": {"min_workers": 2, "grace": 0.5}, **keys})
 
     def leaves(self, process, *others):
-        """The rest of the run goes on without it, to the end."""
+        """The rest of the run continues without it, to the end."""
         self.finish([process], code=PREEMPTED)
         self.assertIn("the others continue without", process.output())
         self.finish(others)

@@ -11,10 +11,9 @@ import signal
 import time
 import unittest
 
-from harness import BIN, Process, checkpoints, curve, result, task_pids, tensors
+from harness import BIN, PROGRAM, RETRYABLE, checkpoints, curve, result, task_pids, tensors
 from recording import EPOCHS, EXAMPLES, STEPS, STEPS_PER_EPOCH, WORKER, RecordingTest, wait_until
 
-RETRYABLE = 138
 MEMBERS = 3
 undisturbed = {}  # by program_args: {"loss", "validation", "used", files}
 
@@ -34,14 +33,10 @@ class Recovery(RecordingTest):
         os.symlink((BIN / WORKER).resolve(), bin_dir / "muster-worker")
         self.where = self.dir / "used"
         self.where.mkdir(exist_ok=True)
-        command = [str(BIN / "muster"), "launch", "--workers", str(MEMBERS), "--no-chief", "--restart", restart, "--bin-dir", str(bin_dir),
-                   "--job", str(self.run_job(**{**self.keys(), **keys}))]
-        for fault in faults:
-            command += ["--fault", fault]
-        environment = {**os.environ, "MUSTER_TEST_DIR": str(self.where), "MUSTER_TEST_DRAIN": "1", "OMP_WAIT_POLICY": "passive"}
-        process = Process("launch", command, environment, self.dir / f"log-{len(self.processes)}")
-        self.processes.append(process)
-        return process
+        job = self.run_job(**{**self.keys(), **keys})
+        return self.start_launch("--workers", MEMBERS, "--no-chief", "--restart", restart, "--bin-dir", bin_dir, "--job", job,
+                              *(word for fault in faults for word in ("--fault", fault)),
+                              environment={"MUSTER_TEST_DIR": str(self.where), "MUSTER_TEST_DRAIN": "1"})
 
     def want(self, collective="auto"):
         keys = self.keys(collective)
@@ -96,7 +91,7 @@ class Recovery(RecordingTest):
                 self.assertEqual({e for step in steps for e in used[step]}, set(range(self.examples)), "each example once")
 
     def wait_all_held(self, moment):
-        """Whoever gets there first is alone at first: the others have yet to commit the step before."""
+        """Waits for all: when the first one is held, the others may not have committed the step before yet."""
         self.wait_held(moment)
         before = int(moment.rsplit("-", 1)[1]) - 1
         wait_until(f"all have committed step {before}",
@@ -127,13 +122,13 @@ class Recovery(RecordingTest):
     def test_the_chief(self):
         self.killed_in_step([0])
         got = result(self.model_dir)
-        told = got["recovery"]
-        self.assertEqual((told["restarts"], told["losses"]), (1, 1), told)
-        self.assertGreaterEqual(told["generations"], 2)
-        self.assertEqual(told["generations"], got["generations"])
-        self.assertEqual(told["last_losses"][0]["cause"], "the chief was lost")
-        self.assertEqual(told["last_losses"][0]["step"], 9)
-        self.assertGreater(told["seconds_lost"], 0)
+        history = got["recovery"]
+        self.assertEqual((history["restarts"], history["losses"]), (1, 1), history)
+        self.assertGreaterEqual(history["generations"], 2)
+        self.assertEqual(history["generations"], got["generations"])
+        self.assertEqual(history["last_losses"][0]["cause"], "the chief was lost")
+        self.assertEqual(history["last_losses"][0]["step"], 9)
+        self.assertGreater(history["seconds_lost"], 0)
 
     def test_the_chief_and_a_worker(self):
         self.killed_in_step([0, 2])
@@ -171,8 +166,8 @@ class Recovery(RecordingTest):
     def test_the_chief_at_the_end(self):
         self.rehearsed(["kill@worker:0:step=18:phase=save", "kill@worker:0:step=24:phase=save:nth=4"])
 
-    def test_the_chief_when_a_pass_is_through_and_nobody_has_told_of_it(self):
-        """Between its last reduction and its point in the curve: the survivors have no pass left to make, its result is theirs to keep."""
+    def test_the_chief_after_a_pass_that_nobody_has_reported(self):
+        """Between its last reduction and its point in the curve: the survivors keep its result, because they do not repeat the pass."""
         self.rehearsed(["kill@worker:0:step=12:phase=evaluate:nth=2", "kill@worker:0:step=24:phase=evaluate:nth=2"])
 
     def test_the_chief_when_all_is_saved(self):
@@ -222,7 +217,7 @@ class Recovery(RecordingTest):
 
     def test_an_exception_ends_the_job_and_nothing_is_started_again(self):
         launch = self.launch(["exception@worker:1:step=4"])
-        self.finish([launch], 60, code=1)
+        self.finish([launch], 60, code=PROGRAM)
         self.assertRegex(launch.output(), r"ROOT CAUSE: worker 1 on host \S+ \(step 4, .*an exception that --fault 1 asked for")
         self.assertNotIn("started again", launch.output())
 
@@ -273,7 +268,7 @@ class Recovery(RecordingTest):
         first = [self.start(cluster, f"worker:{i}", job, (), environment, WORKER) for i in range(MEMBERS)]
         self.wait_held("step-10")
         second = [self.start(cluster, f"worker:{i}", job, (), environment, WORKER) for i in (0, 1)]
-        self.finish(second, 45, 138)
+        self.finish(second, 45, RETRYABLE)
         self.assertIn("still belongs to another process of this job", second[0].output())
         self.assertIn("another process is worker 1 already", second[1].output())
         self.release("step-10")
@@ -300,8 +295,8 @@ class InterruptedTransfer(Recovery):
             locals()[name] = None
     del name
 
-    # Of worker 1, which alone lives on at step 10: the join, the first byte, and two of the pieces. It waits before its end, so
-    # that the others are at work on what they have got.
+    # Moments of worker 1, the only survivor at step 10: the join, the first byte, and two of the pieces. It waits before its end, so
+    # that the others process the pieces that have arrived.
     faults = ["delay=1s@worker:1:step=9:phase=starting:nth=3", "kill@worker:1:step=9:phase=starting:nth=4"]
 
     def interrupted(self, victims, **check):

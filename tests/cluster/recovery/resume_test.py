@@ -1,18 +1,16 @@
-"""A run that was stopped or killed goes on as if it had never been: the same losses, each example of an epoch once."""
+"""A run that was stopped or killed continues as if it had not been: the same losses, each example of an epoch once."""
 import json
 import re
 import time
 import unittest
 
-from harness import ask_to_stop, checkpoints, curve, result
+from harness import CONFIGURATION, DAMAGED, PREEMPTED, ask_to_stop, checkpoints, curve, result
 from recording import STEPS, RecordingTest
-
-CONFIGURATION, DAMAGED, PREEMPTED = 2, 3, 143
 
 
 class Resume(RecordingTest):
     def finish_run(self, members, sets=(), directory=None):
-        """Starts it again, to the end; returns the step after which it went on."""
+        """Starts it again, to the end; returns the step after which it continued."""
         processes = self.start_run(members, self.run_job(), sets, directory)
         self.finish(processes)
         after = re.search(r"going on after step (\d+) ", processes[0].output())
@@ -83,7 +81,7 @@ class Resume(RecordingTest):
         processes = self.start_run(2, job)
         self.finish(processes)
         for process in processes:
-            self.assertIn(f"was trained to its end before: step {STEPS}, 4 epochs; more epochs or max_steps go on", process.output())
+            self.assertIn(f"was trained to its end before: step {STEPS}, 4 epochs; more epochs or max_steps continue", process.output())
         self.assertEqual((self.model_dir / "result.json").read_bytes(), before)
         self.assertEqual(curve(self.model_dir), curves)
         processes = self.start_run(2, job, ["epochs=5"])

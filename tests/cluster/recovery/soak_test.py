@@ -16,16 +16,16 @@ class Soak(unittest.TestCase):
         return done.stdout
 
     def test_six_faults(self):
-        told = self.soak("--program", "linear", "--faults", "6", "--seed", "5", "--kinds", "kill,drop,transfer,term-twice,clock,evaluator-kill")
-        self.assertIn("143: ", told)
+        printed = self.soak("--program", "linear", "--faults", "6", "--seed", "5", "--kinds", "kill,drop,transfer,term-twice,clock,evaluator-kill")
+        self.assertIn("143: ", printed)
 
     def test_two_faults_of_an_elastic_job(self):
-        told = self.soak("--elastic", "--faults", "2", "--seed", "3", "--kinds", "kill,flap,term")
-        self.assertIn("digests of all replicas compared", told)
+        printed = self.soak("--elastic", "--faults", "2", "--seed", "3", "--kinds", "kill,flap,term")
+        self.assertIn("digests of all replicas compared", printed)
 
 
 class Checks(unittest.TestCase):
-    """What a soak looks for it would find."""
+    """The checks of a soak find the errors that they look for."""
 
     def test_curves(self):
         want = {"loss": {1: 1.0, 2: 0.5}}

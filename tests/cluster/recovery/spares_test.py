@@ -4,10 +4,8 @@ import signal
 import unittest
 import unittest.mock
 
-from harness import curve, result
+from harness import CONFIGURATION, PREEMPTED, RETRYABLE, curve, result
 from recording import STEPS, RecordingTest, wait_until
-
-CONFIGURATION, RETRYABLE, PREEMPTED = 2, 138, 143
 
 
 class Spares(RecordingTest):
@@ -49,7 +47,7 @@ class Spares(RecordingTest):
         self.check_as_one(generations=1)
 
     def training(self, processes):
-        """Those that take part in the first generation: usually all but the last, but the chief does not wait long for anybody."""
+        """The members of the first generation: usually all but the last, but the chief waits for none of them for long."""
         wait_until("three are held", lambda: sum(bool(list(self.where.glob(f"held-*-{p.popen.pid}"))) for p in processes) == 3)
         return [p for p in processes if list(self.where.glob(f"held-*-{p.popen.pid}"))]
 

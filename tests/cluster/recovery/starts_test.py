@@ -5,11 +5,11 @@ import subprocess
 import time
 import unittest
 
-from harness import BIN, ClusterTest, Process, main, result
+from harness import BIN, CONFIGURATION, RETRYABLE, ClusterTest, Process, main, result
 from hosts import Network
 from hosts_test import PORT, HostsTest
 
-JOIN = 12  # above the 10 s after which whoever waits says so
+JOIN = 12  # above the 10 s after which a waiting process logs this
 
 
 class Starts(HostsTest):
@@ -30,7 +30,7 @@ class Starts(HostsTest):
                     self.network.set_hosts(i, dict(zip(self.NAMES, self.network.addresses)))
                     time.sleep(0.2)
                 self.finish(members)  # timeouts.join is 30 s: they find the names before
-                # Who is through first, and leaves, disturbs nobody who is not.
+                # A member that finishes first, and leaves, does not disturb the others.
                 self.assertEqual(result(self.model_dir)["generations"], 1)
 
     def test_a_member_that_never_comes_is_named(self):
@@ -41,7 +41,7 @@ class Starts(HostsTest):
         self.model_dir = self.dir / "model-other"
         other = {"worker": [f"{address}:{PORT + 1}" for address in self.network.addresses]}
         orphan = self.member(1, self.hosts_job(5, timeouts={"join": JOIN}), other)
-        self.finish([*members, orphan], JOIN + 60, code=138)
+        self.finish([*members, orphan], JOIN + 60, code=RETRYABLE)
         self.assertGreaterEqual(time.monotonic() - at, JOIN)
         missing = f"2/3 joined, missing worker 2 ({self.network.addresses[2]}:{PORT}, never connected)"
         for process in members:
@@ -54,7 +54,7 @@ class Starts(HostsTest):
 
 
 class BrokenJob(ClusterTest):
-    """Two hosts, and a worker whose job file is refused: the chief hears of it, whatever proves to it who tells."""
+    """Two hosts, and a worker whose job file is refused: the worker reports this to the chief, under every kind of identity."""
     def setUp(self):
         self.network = Network(2)
         self.addCleanup(self.network.close)
@@ -67,26 +67,26 @@ class BrokenJob(ClusterTest):
         nothing = {"MUSTER_RUN_KEY_FILE": "", "HOME": str(self.dir), "XDG_CONFIG_HOME": ""}
         return Process(name, ["ip", "netns", "exec", host, *command], {**environment, **nothing}, log)
 
-    def check_told(self, text, *words, **keys):
-        """`text`: of the worker's job file."""
+    def check_reported(self, text, *words, **keys):
+        """`text`: the worker's job file."""
         chief = self.start(self.addresses, "chief:0", self.job(timeouts={"join": 60}, **keys))
         broken = self.dir / f"broken-{len(self.processes)}.json"
         broken.write_text(text)
         worker = self.start(self.addresses, "worker:0", broken)
-        self.finish([worker, chief], 30, code=2)
+        self.finish([worker, chief], 30, code=CONFIGURATION)
         for word in ("ROOT CAUSE: worker 0", *words):
             self.assertIn(word, chief.output())
         self.assertNotIn("could not notify the chief", worker.output())
 
     def test_on_a_trusted_network(self):
         trusted = {"insecure": True}
-        self.check_told(json.dumps({"epoch": 1, "security": trusted}), "did you mean", security=trusted)
-        # Of what cannot be read at all nothing is known.
-        self.check_told('{"security": {"insecure": true}, ', "JSON", security=trusted)
+        self.check_reported(json.dumps({"epoch": 1, "security": trusted}), "did you mean", security=trusted)
+        # A job file that cannot be parsed gives no identity.
+        self.check_reported('{"security": {"insecure": true}, ', "JSON", security=trusted)
 
     def test_with_a_key_of_the_job_file(self):
         key = {"key_file": str(self.run_key())}
-        self.check_told(json.dumps({"epoch": 1, "security": key}), "did you mean", security=key)
+        self.check_reported(json.dumps({"epoch": 1, "security": key}), "did you mean", security=key)
 
     def test_with_certificates(self):
         (self.dir / "cluster.json").write_text(json.dumps(self.addresses))
@@ -94,11 +94,11 @@ class BrokenJob(ClusterTest):
         subprocess.run([BIN / "muster", "key", "certificates", self.dir / "cluster.json", "--output", folder], check=True,
                        stdout=subprocess.DEVNULL)
         tls = {"certificate": f"{folder}/{{type}}-{{index}}.pem", "key": f"{folder}/{{type}}-{{index}}.key", "authority": f"{folder}/authority.pem"}
-        self.check_told(json.dumps({"epoch": 1, "tls": tls}), "did you mean", tls=tls)
+        self.check_reported(json.dumps({"epoch": 1, "tls": tls}), "did you mean", tls=tls)
 
     def test_who_cannot_tell_says_so(self):
         worker = self.start(self.addresses, "worker:0", self.job(epoch=1))
-        self.finish([worker], 30, code=2)
+        self.finish([worker], 30, code=CONFIGURATION)
         self.assertIn("could not notify the chief: ", worker.output())
 
 

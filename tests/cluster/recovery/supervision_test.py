@@ -1,30 +1,14 @@
 """muster launch as supervisor, and what becomes of processes that freeze: SIGSTOP, with and without somebody to replace them."""
 import os
-import pathlib
 import signal
 import time
 import unittest
 
-from harness import BIN, curve, result, tensors
+from faulty import FAULTY_WORKER
+from harness import BIN, PROGRAM, curve, result, task_pids, tensors
 from recording import RecordingTest, WORKER
 
 EXAMPLES = 600  # 100 steps an epoch
-
-
-def tasks_of(launcher):
-    """{"worker:1": pid} of a launcher's children, by their TF_CONFIG."""
-    import json
-    found = {}
-    for pid in pathlib.Path(f"/proc/{launcher}/task/{launcher}/children").read_text().split():
-        try:
-            environment = pathlib.Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-        except OSError:
-            continue
-        for variable in environment:
-            if variable.startswith(b"TF_CONFIG="):
-                task = json.loads(variable[len(b"TF_CONFIG="):])["task"]
-                found[f"{task['type']}:{task['index']}"] = int(pid)
-    return found
 
 
 class Supervision(RecordingTest):
@@ -39,11 +23,8 @@ class Supervision(RecordingTest):
         self.where = where
         for step in held:
             self.hold(f"step-{step}", where)
-        command = [BIN / "muster", "launch", "--workers", members, "--no-chief", "--bin-dir", folder, "--job", job, *arguments]
-        environment = {**os.environ, "MUSTER_TEST_DIR": str(where), "OMP_WAIT_POLICY": "passive"}
-        process = self.process_class("launch", list(map(str, command)), environment, self.dir / f"log-{len(self.processes)}")
-        self.processes.append(process)
-        return process
+        return self.start_launch("--workers", members, "--no-chief", "--bin-dir", folder, "--job", job, *arguments,
+                                 environment={"MUSTER_TEST_DIR": str(where)})
 
     def slow_job(self, steps, **keys):
         timeouts = {"heartbeat": 1.5, "rejoin": 30, **keys.pop("timeouts", {})}
@@ -53,7 +34,7 @@ class Supervision(RecordingTest):
     def signal_at(self, step, launcher, task, number):
         """To a task whose run is held at `step`, which the others begin then. Its pid."""
         self.wait_held(f"step-{step}")
-        pid = tasks_of(launcher.popen.pid)[task]
+        pid = task_pids(launcher)[task]
         os.kill(pid, number)
         self.release(f"step-{step}")
         return pid
@@ -77,9 +58,9 @@ class Supervision(RecordingTest):
         """With the default deadlines."""
         launcher = self.launch(3, self.slow_job(300, timeouts={"heartbeat": 10}), "--restart", "on-failure", held=[10])
         frozen = self.signal_at(10, launcher, "worker:1", signal.SIGSTOP)
-        silence = float(launcher.matches(r"worker 1 on host .*no heartbeat for ([\d.]+) s", 60)[1])
+        silence = float(launcher.matches(r"worker 1 on host .*no heartbeat for ([\d.]+) s", 90)[1])
         self.assertGreaterEqual(silence, 10)
-        self.assertLess(silence, 20)  # nothing else than the heartbeat, the machine being slow
+        self.assertLess(silence, 60)  # below all other deadlines, and enough for a busy machine
         launcher.wait_for(f"killing worker 1 (pid {frozen}), which is lost to the job: worker 1 on host")
         self.finish([launcher])
         self.assertIn("started again: worker 1 once\n", launcher.output())
@@ -93,13 +74,15 @@ class Supervision(RecordingTest):
         self.wait_held("step-30")
         self.assertNotIn("lost", launcher.output())
         self.assertEqual(self.signal_at(30, launcher, "worker:0", signal.SIGSTOP), chief)
-        launcher.matches(rf"killing worker 0 \(pid {chief}\), which is lost to the job: no answer for (8|9|1\d)\.", 60)
+        silence = float(launcher.matches(rf"killing worker 0 \(pid {chief}\), which is lost to the job: no answer for ([\d.]+) s", 90)[1])
+        self.assertGreaterEqual(silence, 8)
+        self.assertLess(silence, 60)
         self.finish([launcher])
         self.assertIn("started again: worker 0 once\n", launcher.output())
         self.check_as_undisturbed(300)
 
     def test_a_frozen_process_that_wakes_rejoins_as_new(self):
-        """Nobody replaces it: it is told that its generation is over, and comes back with the state that it held."""
+        """Nobody replaces it: it learns that its generation is over, and returns with its state."""
         for step in 20, 120, 220:
             self.hold(f"step-{step}", "run")
         members = self.start_run(3, self.slow_job(300), directory="run")
@@ -125,34 +108,32 @@ class Supervision(RecordingTest):
         self.assertEqual(result(self.model_dir)["status"], "completed")
         self.check_as_undisturbed(300)
 
-    def test_a_program_that_fails_is_not_started_again(self):
-        job = self.job(program="faulty", program_args={"replica": 1, "step": 3, "how": "throw"}, global_batch_size=8, epochs=1,
-                       max_steps=None)
-        launcher = self.launch(2, job, "--restart", "always", binary="../tests/faulty_worker")
-        self.finish([launcher], code=1)
-        self.assertIn("no more luck", launcher.output())
-        self.assertNotIn("again", launcher.output())
-
     def faulty_job(self, replica, how):
         return self.job(program="faulty", program_args={"replica": replica, "step": 3, "how": how}, global_batch_size=8, epochs=1, max_steps=None)
+
+    def test_a_program_that_fails_is_not_started_again(self):
+        launcher = self.launch(2, self.faulty_job(1, "throw"), "--restart", "always", binary=FAULTY_WORKER)
+        self.finish([launcher], code=PROGRAM)
+        self.assertIn("no more luck", launcher.output())
+        self.assertNotIn("again", launcher.output())
 
     def test_a_process_whose_device_or_host_fails_is_replaced_and_the_job_goes_on(self):
         for replica, how, said in (1, "ecc", "uncorrectable ECC error"), (0, "ecc", "uncorrectable ECC error"), (1, "memory", "this host has no memory left"):
             with self.subTest(replica=replica, how=how):
-                launcher = self.launch(2, self.faulty_job(replica, how), "--restart", "on-failure", binary="../tests/faulty_worker")
+                launcher = self.launch(2, self.faulty_job(replica, how), "--restart", "on-failure", binary=FAULTY_WORKER)
                 self.finish([launcher])
-                told = launcher.output()
-                self.assertRegex(told, rf"train_step failed: .*{said}; ending this process, another one can take its place")
-                self.assertIn(f"starting worker {replica} again (1 of at most 10 times)", told)
-                self.assertNotIn(f"starting worker {1 - replica} again", told)
+                printed = launcher.output()
+                self.assertRegex(printed, rf"train_step failed: .*{said}; ending this process, another one can take its place")
+                self.assertIn(f"starting worker {replica} again (1 of at most 10 times)", printed)
+                self.assertNotIn(f"starting worker {1 - replica} again", printed)
 
     def test_a_fault_that_comes_back_in_every_life_is_the_programs(self):
-        launcher = self.launch(2, self.faulty_job(1, "illegal"), "--restart", "on-failure", binary="../tests/faulty_worker")
-        self.finish([launcher], code=1)
-        told = launcher.output()
-        self.assertIn("starting worker 1 again (3 of at most 10 times)", told)
-        self.assertNotIn("(4 of at most 10 times)", told)
-        self.assertIn("this task was started again 3 times, so that another host's or device's fault is unlikely", told)
+        launcher = self.launch(2, self.faulty_job(1, "illegal"), "--restart", "on-failure", binary=FAULTY_WORKER)
+        self.finish([launcher], code=PROGRAM)
+        printed = launcher.output()
+        self.assertIn("starting worker 1 again (3 of at most 10 times)", printed)
+        self.assertNotIn("(4 of at most 10 times)", printed)
+        self.assertIn("this task was started again 3 times, so that another host's or device's fault is unlikely", printed)
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ def varint(number):
 
 
 def field(number, value):
-    """Of a protobuf message: a number, or bytes."""
+    """A field of a protobuf message: a number, or bytes."""
     if isinstance(value, int):
         return varint(number << 3) + varint(value)
     return varint(number << 3 | 2) + varint(len(value)) + value
@@ -119,7 +119,7 @@ class HostilePeer(ClusterTest):
                     codes = grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.UNIMPLEMENTED  # the chief serves no parameters
                     self.assertIn(refused.exception.code(), codes, refused.exception)
         with channel(self.at["chief"][0]) as stranger:
-            # Who calls itself a task that the job waits for, with another cluster, may end it: that is for identity to prevent.
+            # A stranger that claims to be an awaited task, with another cluster, may end the job. Only identity prevents that.
             for key in "job", "cluster":
                 deep = hello(protocol=PROTOCOL, task=b"worker:9", incarnation=5, cluster_digest=b"0", **{key: b"[" * 100_000})
                 self.assertEqual(session(stranger, iter([deep])).code(), grpc.StatusCode.OK)
@@ -188,7 +188,7 @@ class HostilePeer(ClusterTest):
 
     @contextlib.contextmanager
     def idle_connections(self):
-        """As many as there may be, up to IDLE, half of them at each port."""
+        """Opens as many as the limit allows, up to IDLE, half of them at each port."""
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
         count = min(IDLE, hard - 200)

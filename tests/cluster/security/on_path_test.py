@@ -11,7 +11,7 @@ import subprocess
 import sys
 import unittest
 
-from harness import ClusterTest, Process, losses, main
+from harness import PREEMPTED, RETRYABLE, ClusterTest, Process, losses, main
 from hosts import Network
 
 CONTROL = 5000
@@ -33,7 +33,7 @@ for text in texts:
 
 
 def parts(frame):
-    """Of an Ethernet frame: (source port, destination port, sequence number, begin of TCP, begin of what it carries, end), or None."""
+    """The parts of an Ethernet frame: (source port, destination port, sequence number, begin of TCP, begin of what it carries, end), or None."""
     if frame[12:14] != b"\x08\x00" or frame[23] != 6:
         return None
     tcp = 14 + (frame[14] & 15) * 4
@@ -128,7 +128,7 @@ class OnPathTest(ClusterTest):
         processes = self.begin()
         processes[0].wait_for("Number of devices")
         self.network.flip = lambda control, number: not control
-        self.finish(processes, timeout=90, code=138)
+        self.finish(processes, timeout=90, code=RETRYABLE)
         text = self.logs(processes)
         self.assertRegex(text, "ROOT CAUSE: 3 formations failed; the last one: chief 0 <-> worker 0 .*: the data was changed on its way")
 
@@ -160,7 +160,7 @@ class OnPathTest(ClusterTest):
                 self.assertLess(answered, 4000, server)
         processes[0].wait_for("saved step 600")
         processes[0].signal(signal.SIGTERM)
-        self.finish(processes, code=143)
+        self.finish(processes, code=PREEMPTED)
         got = losses(self.model_dir)
         self.assertEqual({step: got[step] for step in expected}, expected)
         self.assertIn("before the peer proved its identity", processes[0].output())

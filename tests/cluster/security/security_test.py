@@ -1,4 +1,4 @@
-"""Who may take part: run keys, certificates, and what becomes of those who have neither."""
+"""Admission of processes: run keys, certificates, and the refusal of processes that have neither."""
 import json
 import os
 import re
@@ -11,7 +11,7 @@ import unittest
 
 import grpc
 
-from harness import BIN, ClusterTest, free_ports, result
+from harness import BIN, CONFIGURATION, PREEMPTED, RETRYABLE, ClusterTest, free_ports, result
 
 
 def gone(task):
@@ -30,7 +30,7 @@ def call(channel, method, message=b""):
 
 
 def stranger_calls(test, channel, expected):
-    """What ended a job, gave its weights away, or rewrote them, before tasks proved who they are."""
+    """Makes calls that ended a job, disclosed its weights, or rewrote them, before tasks had to authenticate."""
     for method, message in [("/muster.proto.Coordinator/ReportFailure", gone("worker:0")),
                             ("/muster.proto.Coordinator/Status", b""),
                             ("/muster.proto.Evaluation/Next", b""),
@@ -66,7 +66,7 @@ class SecurityTest(ClusterTest):
         for process in processes:
             self.assertIsNone(process.popen.poll(), process.output())
         processes[0].signal(signal.SIGTERM)
-        self.finish(processes, code=143)
+        self.finish(processes, code=PREEMPTED)
 
     def start_with(self, environment, cluster, job, sets=()):
         return [self.start(cluster, f"{kind}:{i}", job, sets, environment)
@@ -76,7 +76,7 @@ class SecurityTest(ClusterTest):
         job, cluster = self.job(model_dir=str(self.dir / "m"), timeouts={"join": 10}), self.cluster(1)
         worker = self.start(cluster, "worker:0", job, environment={"MUSTER_RUN_KEY_FILE": str(self.new_key("other.key"))})
         chief = self.start(cluster, "chief:0", job, environment=self.key)
-        self.finish([chief, worker], code=138)
+        self.finish([chief, worker], code=RETRYABLE)
         why = r"its certificate is refused: another authority signed it \(is it of another run's key\?\)"
         self.assertRegex(chief.output(), r"ROOT CAUSE: not all members joined within 10 s .*; the last connection that failed to prove its identity came from "
                                          r"127\.0\.0\.1: it ended the connection when it had seen this process's certificate: its own log says why")
@@ -145,7 +145,7 @@ class SecurityTest(ClusterTest):
         self.stop(processes)
 
     def test_certificates_name_hosts_in_any_spelling(self):
-        """Those that `muster key certificates` writes are good for the cluster that it was given."""
+        """The certificates of `muster key certificates` are valid for the cluster that it was given."""
         ports = free_ports(3)
         cluster = {"chief": [f"LocalHost:{ports[0]}"], "worker": [f"127.0.0.1:{ports[1]}"], "ps": [f"LOCALHOST:{ports[2]}"]}
         self.finish(self.start_with({}, cluster, self.job(max_steps=10, strategy="parameter_server"), self.certificates(cluster)))
@@ -168,7 +168,7 @@ class SecurityTest(ClusterTest):
         folder = self.dir / "certificates"
 
         def version(most, certificate):
-            """Of a connection on which the chief answers; None where it ends it."""
+            """The TLS version of a connection on which the chief answers, None if the chief ends it."""
             context = ssl.create_default_context(cafile=folder / "authority.pem")
             context.check_hostname = False  # the certificate names a task
             context.maximum_version = most
@@ -188,7 +188,7 @@ class SecurityTest(ClusterTest):
         cluster = self.cluster(1)
         sets = [item.replace("{type}-{index}", "worker-0") for item in self.certificates(cluster)]
         chief = self.start(cluster, "chief:0", self.job(), sets)
-        self.finish([chief], code=2)
+        self.finish([chief], code=CONFIGURATION)
         self.assertIn("is the certificate of worker:0, and this task is chief:0", chief.output())
 
     def test_a_cluster_of_several_hosts_needs_one_of_three(self):
@@ -207,17 +207,14 @@ class SecurityTest(ClusterTest):
     def test_a_key_that_all_may_read_is_refused(self):
         self.run_key().chmod(0o644)
         process = self.start(self.cluster(1), "chief:0", self.job(), (), self.key)
-        self.finish([process], code=2)
+        self.finish([process], code=CONFIGURATION)
         self.assertIn("chmod 600", process.output())
 
     def launch(self, job, *arguments):
-        process = self.process_class("launch", [str(BIN / "muster"), "launch", "--workers", "1", "--job", str(job), *map(str, arguments)],
-                                     dict(os.environ), self.dir / f"launch-{len(self.processes)}")
-        self.processes.append(process)
-        return process
+        return self.start_launch("--workers", 1, "--job", job, *arguments)
 
     def refused(self, process, sentence):
-        self.finish([process], 10, code=2)
+        self.finish([process], 10, code=CONFIGURATION)
         self.assertEqual(len(process.output().splitlines()), 1, process.output())
         self.assertIn(sentence, process.output())
 
@@ -237,10 +234,7 @@ class SecurityTest(ClusterTest):
         self.finish([self.launch(self.job(), "--key-file", key)])
 
     def test_launch_makes_a_key_that_nothing_shows(self):
-        job = self.long_job()
-        process = self.process_class("launch", [str(BIN / "muster"), "launch", "--workers", "1", "--job", str(job)],
-                                     dict(os.environ), self.dir / "launch")
-        self.processes.append(process)
+        process = self.launch(self.long_job())
         process.wait_for("Number of devices")
         tasks = subprocess.run(["pgrep", "-P", str(process.popen.pid)], check=True, capture_output=True, text=True).stdout.split()
         self.assertEqual(len(tasks), 2)

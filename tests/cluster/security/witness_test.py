@@ -1,4 +1,4 @@
-"""What others than Muster see of a job: OpenSSL's own client at its ports, and every frame between two hosts."""
+"""A job as seen by other programs: OpenSSL's own client at its ports, and every frame between two hosts."""
 import json
 import os
 import pathlib
@@ -9,7 +9,7 @@ import time
 import unittest
 
 import numpy
-from harness import BIN, ClusterTest, Process, main, tensors
+from harness import BIN, PREEMPTED, ClusterTest, Process, main, tensors
 from hosts import Network
 
 WINDOW = 16
@@ -32,7 +32,7 @@ class Handshake:
         return "".join(line for line in self.output.read().decode(errors="replace").splitlines(True) if not line.startswith("    "))
 
     def ended(self):
-        """What it printed until it ended."""
+        """Its output until it ended."""
         self.process.wait(15)
         self.process.stdin.close()
         text = self.text()
@@ -40,7 +40,7 @@ class Handshake:
         return text
 
     def accepted(self):
-        """What it printed until the server sent a session ticket, which it does when it knows the client."""
+        """Its output until the server sent a session ticket, which it does when it knows the client."""
         deadline = time.monotonic() + 15
         while "NewSessionTicket" not in self.text():
             if self.process.poll() is not None or time.monotonic() > deadline:
@@ -100,7 +100,7 @@ class OpenSsl(ClusterTest):
 
     def stop(self):
         self.members[0].signal(signal.SIGTERM)
-        self.finish(self.members, code=143)
+        self.finish(self.members, code=PREEMPTED)
 
     def test_a_task_of_the_cluster_is_accepted(self):
         for port, alpn in zip(self.ports, (["-alpn", "h2"], [])):

@@ -14,9 +14,8 @@ import safetensors.torch
 import torch
 
 import exported_models as models
-from harness import BIN, ClusterTest, losses, result
+from harness import BIN, CONFIGURATION, DAMAGED, ClusterTest, inherited, losses, result
 
-PROGRAM, CONFIGURATION, DAMAGED = 1, 2, 3
 FEATURES, EXAMPLES = 3, 60
 
 
@@ -26,10 +25,9 @@ class AfterTraining(ClusterTest):
         self.model_dir = self.dir / "model"
 
     def muster(self, command, *arguments, code=0):
-        """What it printed on stdout; an error is one line on stderr, and nothing else is there."""
-        environment = {name: value for name, value in os.environ.items() if name != "TF_CONFIG"}
+        """Its output on stdout. An error is the only line on stderr."""
         done = subprocess.run([BIN / "muster", command, *map(str, arguments)], capture_output=True, text=True, timeout=120,
-                              env={**environment, "OMP_WAIT_POLICY": "passive"}, cwd=self.dir)
+                              env=inherited(), cwd=self.dir)
         self.assertEqual(done.returncode, code, done.stdout + done.stderr)
         if code == 0:
             self.assertEqual(done.stderr, "")
@@ -73,16 +71,8 @@ class AfterTraining(ClusterTest):
             self.finish(self.start_all(self.cluster(members - 1), job, sets))
         return job
 
-    def launch(self, job, workers, ps, sets=()):
-        command = [BIN / "muster", "launch", "--workers", workers, "--ps", ps, "--job", job]
-        for item in sets:
-            command += ["--set", item]
-        done = subprocess.run(list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120,
-                              env={**os.environ, "OMP_WAIT_POLICY": "passive"})
-        self.assertEqual(done.returncode, 0, done.stdout)
-
     def check_evaluations(self, job):
-        """Of both splits, by the checkpoint and by the file that is exported from it."""
+        """Evaluates both splits, with the checkpoint and with the file that is exported from it."""
         metrics = result(self.model_dir)["metrics"]
         file = self.model_dir / "weights.safetensors"
         self.muster("export", "--checkpoint", self.model_dir, "--output", file)
@@ -104,7 +94,7 @@ class AfterTraining(ClusterTest):
 
     def test_evaluate_a_checkpoint_of_parameter_servers(self):
         job = self.linear(strategy="parameter_server", max_steps=10)
-        self.launch(job, workers=2, ps=2)
+        self.run_launch("--workers", 2, "--ps", 2, "--job", job)
         self.check_evaluations(job)
 
     def test_which_checkpoint(self):
@@ -236,7 +226,7 @@ class AfterTraining(ClusterTest):
     def test_tables(self):
         job = self.job(program="matrix_factorization", global_batch_size=20, max_steps=None, epochs=2, model_dir=str(self.model_dir),
                        program_args={"users": 40, "items": 20, "examples": 200, "validation": 30, "width": 4})
-        self.launch(job, workers=2, ps=2)
+        self.run_launch("--workers", 2, "--ps", 2, "--job", job)
         self.close(self.evaluate(job)["metrics"], result(self.model_dir)["metrics"]["validation"], 2e-5)
         self.muster("export", "--checkpoint", self.model_dir, "--output", "weights.safetensors")
         self.close(self.evaluate(job, "--checkpoint", "weights.safetensors")["metrics"], result(self.model_dir)["metrics"]["validation"], 2e-5)
@@ -298,7 +288,7 @@ class AfterTraining(ClusterTest):
         numpy.save(self.dir / "small.npy", images[:, :27])
         self.refused("images must be [n, 28, 28] or [n, 1, 28, 28]", "predict", "--job", job, "--input", "small.npy", "--output", "out.npy")
 
-    # ---- going on from an export
+    # ---- training from an export
 
     def test_training_goes_on_from_an_export_with_slots(self):
         self.train_linear(2, epochs=4)  # 20 steps
@@ -319,7 +309,7 @@ class AfterTraining(ClusterTest):
                     self.assertAlmostEqual(loss, whole[step], delta=1e-6, msg=f"step {step}")
         self.model_dir = self.dir / "served"
         served = self.linear(epochs=4, restore=str(self.dir / "half.safetensors"), strategy="parameter_server")
-        self.launch(served, workers=1, ps=2)
+        self.run_launch("--workers", 1, "--ps", 2, "--job", served)
         for step, loss in losses(self.model_dir).items():
             self.assertAlmostEqual(loss, whole[step], delta=1e-6, msg=f"step {step}")
         # Weights alone begin a run, or none.

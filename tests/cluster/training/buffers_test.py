@@ -8,12 +8,11 @@ import unittest
 import numpy
 from safetensors.numpy import load_file, save_file
 
-from harness import ClusterTest, ask_to_stop, checkpoints
+from harness import CONFIGURATION, DAMAGED, PREEMPTED, PROGRAM, ClusterTest, ask_to_stop, checkpoints
 from recording import wait_until
 
 WORKER = "../tests/buffers_worker"
 STEPS, BATCH = 12, 6
-CONFIGURATION, DAMAGED, PREEMPTED = 2, 3, 143
 
 
 class Buffers(ClusterTest):
@@ -40,7 +39,7 @@ class Buffers(ClusterTest):
         return load_file(self.model_dir / "checkpoints" / f"step-{step:08}" / name)
 
     def queues(self):
-        """Of the folder: {replica: {pid: {step: [seen, queue...]}}}."""
+        """The queues in the folder: {replica: {pid: {step: [seen, queue...]}}}."""
         found = {}
         for path in self.where.glob("queue-*"):
             _, pid, replica = path.name.split("-")
@@ -141,7 +140,7 @@ class Buffers(ClusterTest):
             self.assertIn('model "net" takes 2 tensors from', processes[0].output())
             self.assertNotIn('model "net" takes 2 tensors from', processes[1].output())
             self.check_loaded(self.file(1))
-            # It goes on from its own checkpoint, and needs the file no more.
+            # It continues from its own checkpoint, and no longer needs the file.
             (self.dir / "weights.safetensors").unlink()
             again = self.start_run(2, self.run_job(**{**keys, "max_steps": STEPS + 1}), f"again-{dtype}")
             self.finish(again)
@@ -288,13 +287,13 @@ class Buffers(ClusterTest):
         self.assertEqual(begun[min(begun)][0], saved["seen"][0], "what the checkpoint of step 6 holds of replica 0")
         numpy.testing.assert_allclose(begun[min(begun)][1:], saved["queue"][0], rtol=1e-6)
         (kept,) = self.queues()[1].values()
-        # 3 examples a step, whoever was lost: step 8 begins with what 7 steps saw.
+        # 3 examples a step, for every lost member: step 8 begins with the examples of 7 steps.
         self.assertEqual([kept[step][0] for step in range(7, STEPS + 1)], [3 * (step - 1) for step in range(7, STEPS + 1)])
         final = self.file(STEPS, "replica_buffers.safetensors")
         self.assertEqual(final["seen"][1], 3 * STEPS)
         self.assertEqual(final["seen"][0], saved["seen"][0] + 3 * (STEPS - min(begun) + 1))
 
-    def test_members_that_leave_take_theirs_along_and_a_newcomer_takes_a_saved_one(self):
+    def test_members_that_leave_take_theirs_along_and_an_added_one_takes_a_saved_one(self):
         where = self.dir / "run"
         where.mkdir()
         for step in 4, 10:
@@ -310,11 +309,11 @@ class Buffers(ClusterTest):
         wait_until("step 8 saved", lambda: 8 in checkpoints(self.model_dir))
         shrunk = self.file(8, "replica_buffers.safetensors")
         self.assertEqual(shrunk["queue"].shape, (2, 4), "two replicas at step 8")
-        newcomer = self.start(self.members, "worker:2", job, (), self.environment, WORKER)
+        added = self.start(self.members, "worker:2", job, (), self.environment, WORKER)
         others[0].wait_for("a new generation includes worker 2")
         (where / "hold-10").unlink()
-        self.finish([*others, newcomer])
-        begun = self.queues()[2][newcomer.popen.pid]
+        self.finish([*others, added])
+        begun = self.queues()[2][added.popen.pid]
         # It is replica 2 of 3, and two were saved.
         self.assertEqual(begun[min(begun)][0], shrunk["seen"][0])
         numpy.testing.assert_allclose(begun[min(begun)][1:], shrunk["queue"][0], rtol=1e-6)
@@ -333,7 +332,7 @@ class Buffers(ClusterTest):
         job = self.run_job(strategy="parameter_server")
         worker = self.start(cluster, "worker:0", job, (), {"MUSTER_TEST_DIR": str(self.dir)}, WORKER)
         server = self.start(cluster, "ps:0", job, binary="muster-ps")
-        self.finish([worker, server], code=1)
+        self.finish([worker, server], code=PROGRAM)
         self.assertIn('buffer "net.queue" is declared kPerReplica, which parameter servers cannot save', worker.output())
 
     def test_what_cannot_be_loaded_ends_the_start(self):

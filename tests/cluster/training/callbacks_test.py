@@ -15,7 +15,7 @@ import unittest
 
 import numpy
 
-from harness import BIN, ClusterTest, checkpoints, curve, events, main, result, tensors
+from harness import BIN, CONFIGURATION, PROGRAM, ClusterTest, checkpoints, curve, events, main, result, tensors
 
 HERE = pathlib.Path(__file__).resolve().parent
 TOOLS = os.environ.get("MUSTER_TOOLS_VENV")
@@ -40,7 +40,7 @@ LISTS = {
 
 @functools.lru_cache(maxsize=None)
 def keras(folder):
-    """What Keras does with each of LISTS, by its name; in one process, as the import of Keras costs more than all of them."""
+    """The result of Keras for each of LISTS, by its name; in one process, because the import of Keras costs more than all of them."""
     spec = {"folder": folder, "kernel": KERNEL, "bias": BIAS, "rate": RATE, "batch": BATCH, "epochs": EPOCHS, "lists": list(LISTS.values())}
     packages = next(pathlib.Path(TOOLS).glob("lib/python3*/site-packages"))
     done = subprocess.run([sys.executable, HERE / "keras_fit.py"], input=json.dumps(spec), capture_output=True, text=True, timeout=300,
@@ -95,12 +95,8 @@ class Callbacks(ClusterTest):
         return self.model_dir
 
     def launch(self, job, *options, timeout=120):
-        self.model_dir = self.dir / f"model-{len(list(self.dir.iterdir()))}"
-        command = [BIN / "muster", "launch", "--job", job, *map(str, options), "--set", f"model_dir={self.model_dir}"]
-        env = {k: v for k, v in os.environ.items() if k != "TF_CONFIG"}
-        done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=timeout, env=env)
-        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-        return done.stdout + done.stderr
+        self.model_dir = self.dir / f"model-{len(self.processes)}"
+        return self.run_launch("--job", job, *options, "--set", f"model_dir={self.model_dir}", timeout=timeout)
 
     def check(self, name):
         """The run in self.model_dir against Keras: losses, rates, the epoch that it stopped at, weights, files."""
@@ -119,11 +115,11 @@ class Callbacks(ClusterTest):
             self.assertAlmostEqual(float(row["val_loss"]), val_loss, delta=1e-4)
             self.assertAlmostEqual(float(row["learning_rate"]), rate, delta=1e-6, msg=f"{name}: rate of epoch {row['epoch']}")
         self.check_weights(tensors(self.model_dir, steps[-1]), want["weights"], name)
-        told = result(self.model_dir)
-        self.assertEqual((told["status"], told["steps"], told["epochs"]), ("completed", steps[-1], epochs))
+        outcome = result(self.model_dir)
+        self.assertEqual((outcome["status"], outcome["steps"], outcome["epochs"]), ("completed", steps[-1], epochs))
         if epochs < EPOCHS:
-            self.assertEqual(told["callbacks"]["early_stopping"]["stopped_after_epoch"], epochs)
-            self.assertTrue(told["finished"])
+            self.assertEqual(outcome["callbacks"]["early_stopping"]["stopped_after_epoch"], epochs)
+            self.assertTrue(outcome["finished"])
         for saved in want["saved"]:
             prefix = saved[0][0].split("-")[0]
             self.assertEqual(sorted(path.name for path in self.model_dir.glob(f"{prefix}-*")), sorted({file for file, _ in saved}), name)
@@ -156,10 +152,10 @@ class Callbacks(ClusterTest):
 
     def test_the_best_weights_are_the_last_checkpoint(self):
         self.fit(1, self.fit_job([EARLY, BEST]))
-        told = result(self.model_dir)["callbacks"]["early_stopping"]
-        last = told["stopped_after_epoch"] * STEPS
-        self.assertEqual(told["restored_from_step"], told["best_epoch"] * STEPS)
-        self.assertLess(told["best_epoch"] * STEPS, last)
+        outcome = result(self.model_dir)["callbacks"]["early_stopping"]
+        last = outcome["stopped_after_epoch"] * STEPS
+        self.assertEqual(outcome["restored_from_step"], outcome["best_epoch"] * STEPS)
+        self.assertLess(outcome["best_epoch"] * STEPS, last)
         self.assertEqual(checkpoints(self.model_dir)[-1], last)
         best = file_tensors(max(self.model_dir.glob("best-*")))  # the last one that was better
         for file in "model.safetensors", "weights.early_stopping.safetensors":
@@ -182,8 +178,8 @@ class Callbacks(ClusterTest):
         for name in "early_stopping", "plateau":
             for fault in "kill@worker:0:step=29", "kill@chief:0:step=29", "kill@worker:1:step=31:phase=evaluate":
                 with self.subTest(name, fault=fault):
-                    told = self.launch(self.fit_job(LISTS[name]), "--workers", 2, "--restart", "on-failure", "--fault", fault)
-                    self.assertIn("was killed by SIGKILL", told)
+                    printed = self.launch(self.fit_job(LISTS[name]), "--workers", 2, "--restart", "on-failure", "--fault", fault)
+                    self.assertIn("was killed by SIGKILL", printed)
                     self.check(name)
 
     def test_a_member_is_killed_in_the_test_pass(self):
@@ -195,22 +191,23 @@ class Callbacks(ClusterTest):
                 test = {"data.test": {"format": "npy", "x": f"{self.data.name}/val_x.npy", "y": f"{self.data.name}/val_y.npy"}}
                 sets = [option for key, value in test.items() for option in ("--set", f"{key}={json.dumps(value)}")]
                 # Moments of evaluation at this step: the validation, its end, the test pass.
-                told = self.launch(job, "--workers", 2, "--restart", "on-failure", "--fault", f"kill@{member}:step={last}:phase=evaluate:nth=3", *sets)
-                self.assertIn("was killed by SIGKILL", told)
+                printed = self.launch(job, "--workers", 2, "--restart", "on-failure", "--fault", f"kill@{member}:step={last}:phase=evaluate:nth=3",
+                                      *sets)
+                self.assertIn("was killed by SIGKILL", printed)
                 self.check("early_stopping")
                 state = json.loads((self.model_dir / "checkpoints" / f"step-{last:08d}" / "state.json").read_text())
                 self.assertTrue(state["finished"] and state["callbacks"]["ended"])
                 self.assertFalse(state["test_due"])
-                told = result(self.model_dir)["callbacks"]["early_stopping"]
-                self.assertEqual(told["restored_from_step"], state["callbacks"]["weights_of"])
-                self.assertLess(told["restored_from_step"], last)
+                outcome = result(self.model_dir)["callbacks"]["early_stopping"]
+                self.assertEqual(outcome["restored_from_step"], state["callbacks"]["weights_of"])
+                self.assertLess(outcome["restored_from_step"], last)
 
     def test_a_run_that_was_killed_goes_on_in_the_middle_of_the_patience(self):
         for name in "early_stopping", "plateau":
             with self.subTest(name):
                 job = self.fit_job(LISTS[name])
-                told = self.launch(job, "--workers", 0, "--restart", "on-failure", "--fault", "kill@chief:0:step=29")
-                self.assertIn("going on after step", told)
+                printed = self.launch(job, "--workers", 0, "--restart", "on-failure", "--fault", "kill@chief:0:step=29")
+                self.assertIn("going on after step", printed)
                 self.check(name)
 
     def test_one_worker_of_parameter_servers_as_keras(self):
@@ -222,8 +219,9 @@ class Callbacks(ClusterTest):
     def test_a_chief_of_parameter_servers_is_killed_in_the_middle_of_the_patience(self):
         for name, step in ("plateau_alone", 27), ("min_delta", 15):
             with self.subTest(name):
-                told = self.launch(self.fit_job(LISTS[name]), "--workers", 1, "--ps", 1, "--restart", "on-failure", "--fault", f"kill@chief:0:step={step}")
-                self.assertIn("was killed by SIGKILL", told)
+                printed = self.launch(self.fit_job(LISTS[name]), "--workers", 1, "--ps", 1, "--restart", "on-failure", "--fault",
+                                      f"kill@chief:0:step={step}")
+                self.assertIn("was killed by SIGKILL", printed)
                 self.check(name)
 
     def test_the_best_goes_by_the_loss_of_training(self):
@@ -235,10 +233,10 @@ class Callbacks(ClusterTest):
                 losses = curve(self.model_dir, "train", "epoch_loss")
                 best = min(losses, key=losses.get)
                 self.assertLess(best, max(losses))
-                told = result(self.model_dir)
-                self.assertEqual(told["best_checkpoint"], f"checkpoints/step-{best:08d}", losses)
-                self.assertAlmostEqual(told["best"]["value"], losses[best], places=5)
-                self.assertEqual(told["best"]["metrics"]["loss"], told["best"]["value"])
+                outcome = result(self.model_dir)
+                self.assertEqual(outcome["best_checkpoint"], f"checkpoints/step-{best:08d}", losses)
+                self.assertAlmostEqual(outcome["best"]["value"], losses[best], places=5)
+                self.assertEqual(outcome["best"]["metrics"]["loss"], outcome["best"]["value"])
 
     def test_a_model_file_is_evaluated_and_gone_on_from(self):
         job = self.fit_job([{"name": "model_checkpoint", "filepath": "m-{epoch}.safetensors"}], optimizer={"name": "sgd", "momentum": 0.9}, epochs=5)
@@ -247,9 +245,9 @@ class Callbacks(ClusterTest):
         command = [BIN / "muster", "evaluate", "--job", job, "--set", "model_dir=", "--json", "--checkpoint", file]
         done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=60)
         self.assertEqual(done.returncode, 0, done.stderr)
-        told = json.loads(done.stdout)
-        self.assertEqual(told["step"], 3 * STEPS)
-        self.assertAlmostEqual(told["metrics"]["loss"], curve(model_dir, "validation", "epoch_loss")[3 * STEPS], places=6)
+        outcome = json.loads(done.stdout)
+        self.assertEqual(outcome["step"], 3 * STEPS)
+        self.assertAlmostEqual(outcome["metrics"]["loss"], curve(model_dir, "validation", "epoch_loss")[3 * STEPS], places=6)
         self.fit(2, job, [f"restore={file}"])
         for name, values in tensors(model_dir, 5 * STEPS).items():
             self.assertEqual(values.tobytes(), tensors(self.model_dir, 5 * STEPS)[name].tobytes(), name)
@@ -271,32 +269,32 @@ class Callbacks(ClusterTest):
         ]:
             with self.subTest(said):
                 process = self.start(None, None, self.fit_job(callbacks, model_dir=str(self.dir / "refused")), sets)
-                self.finish([process], code=2)
+                self.finish([process], code=CONFIGURATION)
                 self.assertIn(said, process.output())
 
     def test_terminate_on_nan(self):
         job = self.fit_job([{"name": "terminate_on_nan"}], learning_rate=1e38)
         self.model_dir = self.dir / "nan"
         process = self.start(None, None, job, [f"model_dir={self.model_dir}"])
-        self.finish([process], code=1)
-        told = result(self.model_dir)
-        self.assertEqual(told["status"], "failed")
-        self.assertIn("terminate_on_nan ends training", told["cause"])
-        noted = told["callbacks"]["terminate_on_nan"]
-        self.assertEqual((noted["step"], noted["epoch"] + 1), (told["steps"], told["epochs"]))
+        self.finish([process], code=PROGRAM)
+        outcome = result(self.model_dir)
+        self.assertEqual(outcome["status"], "failed")
+        self.assertIn("terminate_on_nan ends training", outcome["cause"])
+        noted = outcome["callbacks"]["terminate_on_nan"]
+        self.assertEqual((noted["step"], noted["epoch"] + 1), (outcome["steps"], outcome["epochs"]))
         self.assertIn(noted["loss"], ("nan", "inf", "-inf"))
         (text,) = [(event.step, value.tensor.string_val[0].decode()) for event in events(self.model_dir / "train")
                    for value in event.summary.value if value.tag == "terminate_on_nan"]
-        self.assertEqual(text, (told["steps"], told["cause"]))
-        self.assertIn(told["cause"], process.output())
+        self.assertEqual(text, (outcome["steps"], outcome["cause"]))
+        self.assertIn(outcome["cause"], process.output())
 
-    def test_the_moving_average_is_told_of(self):
+    def test_the_moving_average_is_reported(self):
         for members in 1, 3:
             with self.subTest(members=members):
                 self.fit(members, self.fit_job([{"name": "ema", "decay": 0.9, "every_steps": 4}], epochs=3))
-                told = result(self.model_dir)
-                self.assertEqual(told["callbacks"]["ema"], {"decay": 0.9, "every_steps": 4, "last_step": 16})
-                self.assertNotEqual(told["metrics"]["validation"]["ema_loss"], told["metrics"]["validation"]["loss"])
+                outcome = result(self.model_dir)
+                self.assertEqual(outcome["callbacks"]["ema"], {"decay": 0.9, "every_steps": 4, "last_step": 16})
+                self.assertNotEqual(outcome["metrics"]["validation"]["ema_loss"], outcome["metrics"]["validation"]["loss"])
                 log = self.processes[-members].output()
                 self.assertIn("ema: each pass is made with the moving average of the parameters too (decay 0.9, every 4 steps)", log)
                 self.assertIn("ema: the moving average of the parameters includes those after step 16", log)
@@ -307,9 +305,9 @@ class Callbacks(ClusterTest):
         last = STEPS * len(self.reference(name)["loss"])
         for checkpoint, nth in ({"every_epochs": 100}, 1), ({"every_epochs": 100}, 4), ({}, 2):
             with self.subTest(checkpoint, nth=nth):
-                told = self.launch(self.fit_job(LISTS[name], checkpoint={"keep": 100, **checkpoint}), "--workers", 1, "--ps", 1, "--restart", "on-failure",
-                                   "--fault", f"kill@chief:0:step={last}:phase=save:nth={nth}")
-                self.assertIn("was killed by SIGKILL", told)
+                printed = self.launch(self.fit_job(LISTS[name], checkpoint={"keep": 100, **checkpoint}), "--workers", 1, "--ps", 1, "--restart", "on-failure",
+                                      "--fault", f"kill@chief:0:step={last}:phase=save:nth={nth}")
+                self.assertIn("was killed by SIGKILL", printed)
                 self.check(name)
 
 

@@ -35,11 +35,9 @@ class CycleGan(ClusterTest):
     def launch(self, name, job, *arguments, code=0, timeout=240):
         """The folder of what it wrote, and what it printed."""
         model_dir = self.dir / name
-        done = subprocess.run([BIN / "muster", "launch", "--job", job, "--set", f"model_dir={model_dir}", "--set", "timeouts.join=60", *map(str, arguments)],
-                              capture_output=True, text=True, timeout=timeout,
-                              env={**os.environ, "OMP_NUM_THREADS": "1"})  # tiny networks: threads would only wait for one another
-        self.assertEqual(done.returncode, code, done.stdout + done.stderr)
-        return model_dir, done.stdout + done.stderr
+        few = {"OMP_NUM_THREADS": "1"}  # tiny networks: threads would only wait for one another
+        return model_dir, self.run_launch("--job", job, "--set", f"model_dir={model_dir}", "--set", "timeouts.join=60", *arguments,
+                                          code=code, timeout=timeout, environment=few)
 
     def weights(self, model_dir, step, file="model.safetensors"):
         return load_file(model_dir / "checkpoints" / f"step-{step:08}" / file)
@@ -77,8 +75,8 @@ class CycleGan(ClusterTest):
 
     def test_the_job_in_examples(self):
         self.domains("domains", "--count", 4, "--test-count", 5)
-        run, told = self.launch("run", SOURCE / "examples/cyclegan.json", "--workers", 1, "--set", f"folder={self.dir}", "--set", "epochs=2",
-                                "--set", "program_args.width=4", "--set", "program_args.grid_epochs=2", "--set", "program_args.blocks=1")
+        run, log = self.launch("run", SOURCE / "examples/cyclegan.json", "--workers", 1, "--set", f"folder={self.dir}", "--set", "epochs=2",
+                               "--set", "program_args.width=4", "--set", "program_args.grid_epochs=2", "--set", "program_args.blocks=1")
         self.assertEqual(result(run)["steps"], 4)
         # A folder of pictures, translated.
         pictures = [sys.executable, SOURCE / "examples/pictures.py"]
@@ -127,8 +125,8 @@ class CycleGan(ClusterTest):
         job = self.gan(folder, epochs=6, deterministic=True, checkpoint={"every_epochs": 2})
         undisturbed, _ = self.launch("undisturbed", job, "--workers", 1)
         for member in "worker:0", "chief:0":
-            killed, told = self.launch(f"killed-{member[:-2]}", job, "--workers", 1, "--restart", "on-failure", "--fault", f"kill@{member}:step=8")
-            self.assertIn("kill at step 8", told)
+            killed, log = self.launch(f"killed-{member[:-2]}", job, "--workers", 1, "--restart", "on-failure", "--fault", f"kill@{member}:step=8")
+            self.assertIn("kill at step 8", log)
             self.assertEqual(result(killed)["steps"], 18)
             self.check_equal_weights(undisturbed, killed, 18)
 
@@ -136,8 +134,8 @@ class CycleGan(ClusterTest):
         folder = self.domains("domains", "--size", SIZE, "--count", 9, "--test-count", 2)
         job = self.gan(folder, epochs=6, deterministic=True, checkpoint={"every_epochs": 1}, args={"pool": 4})
         undisturbed, _ = self.launch("undisturbed", job, "--workers", 0)
-        killed, told = self.launch("killed", job, "--workers", 0, "--restart", "on-failure", "--fault", "kill@chief:0:step=11")
-        self.assertIn("going on after step 9", told)
+        killed, log = self.launch("killed", job, "--workers", 0, "--restart", "on-failure", "--fault", "kill@chief:0:step=11")
+        self.assertIn("going on after step 9", log)
         self.check_equal_weights(undisturbed, killed, 18)
         pools = self.weights(killed, 18, "replica_buffers.safetensors")
         self.assertEqual(pools["pools.x"].shape, (1, 4, 3, SIZE, SIZE))
@@ -154,8 +152,8 @@ class CycleGan(ClusterTest):
         self.assertEqual(set(result(run)["metrics"]["test"]), TEN | ERRORS | {"loss"})
         self.assertIn("grid/y_translated_cycled", {value.tag for event in events(run / "train") for value in event.summary.value})
         pooled = self.gan(folder, epochs=8, args={"pool": 2})
-        _, told = self.launch("pooled", pooled, "--workers", 2, "--ps", 1, code=1)
-        self.assertRegex(told, r'buffer "pools\.\w+" is declared kPerReplica, which parameter servers cannot save')
+        _, log = self.launch("pooled", pooled, "--workers", 2, "--ps", 1, code=1)
+        self.assertRegex(log, r'buffer "pools\.\w+" is declared kPerReplica, which parameter servers cannot save')
 
     def test_steps_of_uneven_folders_with_a_bar_for_each_pass(self):
         """1,067 and 1,334 pictures in sixes are 178 steps, 120 and 140 are 20; of the last five three replicas have 2, 2 and 1."""
@@ -181,7 +179,7 @@ class CycleGan(ClusterTest):
         self.assertRegex(shown, r"test\D*\d+/20\b")
 
     def on_a_terminal(self, command, timeout=240):
-        """What a program shows there; it ends with exit code 0."""
+        """The output of a program, which ends with exit code 0."""
         here, there = pty.openpty()
         process = subprocess.Popen(command, stdout=there, stderr=there, env={**os.environ, "TERM": "xterm", "COLUMNS": "160", "OMP_WAIT_POLICY": "passive"})
         os.close(there)

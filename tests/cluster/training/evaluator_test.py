@@ -3,38 +3,22 @@
 gated_role.cc is chief, worker and evaluator of a small job. Its training and its evaluation wait at gates, files that a test
 makes, so that what happens in which order is decided here and not by the machine's load.
 """
-import json
+import itertools
 import os
 import signal
-import subprocess
 import time
 import unittest
 
-from harness import BIN, ClusterTest, ask_to_stop, events, result
+from harness import BIN, CONFIGURATION, PREEMPTED, RETRYABLE, ClusterTest, ask_to_stop, result, scalars, task_pids
 
-RETRYABLE, PREEMPTED, CONFIGURATION = 138, 143, 2
 ROLE = "../tests/gated_role"
 STEPS_PER_EPOCH = 5  # 60 examples by 12
 NOT_BY_SILENCE = {"heartbeat": 600}  # a death is seen at once, however slow the machine
 
 
 def curves(model_dir, run):
-    """{tag: {step: value}} of a run folder."""
-    from tensorboard.util import tensor_util
-    found = {}
-    for event in events(model_dir / run):
-        for value in event.summary.value:
-            if value.HasField("tensor"):
-                array = tensor_util.make_ndarray(value.tensor)
-                if array.shape != ():
-                    continue
-                number = float(array)
-            else:
-                number = value.simple_value
-            points = found.setdefault(value.tag, {})
-            assert event.step not in points, f"{run}: {value.tag} of step {event.step} is there twice"
-            points[event.step] = number
-    return found
+    """Returns {tag: {step: value}} of a run folder. No step may be recorded twice."""
+    return scalars(model_dir, run, purged=False)
 
 
 class Evaluator(ClusterTest):
@@ -295,14 +279,21 @@ class Evaluator(ClusterTest):
         self.assertNotIn("ROOT CAUSE", evaluator.output())
 
     def test_any_start_order(self):
-        cluster = self.cluster(1)
-        job = self.job(gates={2: "start"})
-        evaluator = self.evaluator(cluster, job)
-        time.sleep(1)  # long before the others
-        processes = self.members(cluster, job)
-        evaluator.wait_for("following the checkpoints")
-        self.open("start")
-        self.finish(processes + [evaluator])
+        for number, order in enumerate(itertools.permutations(("chief:0", "worker:0", "evaluator:0"))):
+            with self.subTest(order):
+                self.model_dir = self.dir / f"model-{number}"
+                cluster, job, processes = self.cluster(1), self.job(gates={2: f"start-{number}"}), {}
+                for task in order:
+                    processes[task] = self.start(cluster, task, job, binary=ROLE)
+                    # Waits until the task is ready to connect to the others. The evaluator has no log line for that.
+                    if task == "evaluator:0":
+                        time.sleep(1)
+                    else:
+                        processes[task].wait_for("data connections use")
+                processes["evaluator:0"].wait_for("following the checkpoints")
+                self.open(f"start-{number}")
+                self.finish(processes.values())
+                self.assertIn(20, curves(self.model_dir, "eval")["epoch_loss"])
 
     # ---- what is refused
 
@@ -340,33 +331,17 @@ class Evaluator(ClusterTest):
         for role in "chief", "worker", "evaluator":
             (binaries / f"muster-{role}").symlink_to(BIN / ROLE)
         job = self.job(gates={8: "middle"})
-        environment = {**os.environ, "GATED_EVALUATE": str(self.gate("evaluate"))}
-        log = self.dir / "launch"
-        with open(log, "wb") as out:
-            launch = subprocess.Popen([BIN / "muster", "launch", "--workers", "1", "--evaluator", "--bin-dir", binaries, "--job", job],
-                                      env=environment, stdout=out, stderr=subprocess.STDOUT)
-        try:
-            self.reached("evaluate")
-            self.reached("middle")
-            # Its pid, which the chief's log does not tell: the one child that is the evaluator.
-            children = subprocess.run(["pgrep", "-P", str(launch.pid)], capture_output=True, text=True).stdout.split()
-            evaluator, = [c for c in children if b'"evaluator"' in self.environ(c).split(b'"task"')[-1]]
-            os.kill(int(evaluator), signal.SIGKILL)
-            self.open("middle")
-            self.assertEqual(launch.wait(60), 0, log.read_text())
-        finally:
-            if launch.poll() is None:
-                launch.kill()
-                launch.wait()
-        self.assertIn("evaluator 0 was killed by SIGKILL: the job continues without it", log.read_text())
+        launch = self.start_launch("--workers", 1, "--evaluator", "--bin-dir", binaries, "--job", job,
+                                   environment={"GATED_EVALUATE": str(self.gate("evaluate"))})
+        self.reached("evaluate")
+        self.reached("middle")
+        os.kill(task_pids(launch)["evaluator:0"], signal.SIGKILL)
+        self.open("middle")
+        self.finish([launch])
+        self.assertIn("evaluator 0 was killed by SIGKILL: the job continues without it", launch.output())
         self.assertIn("is lost, and the job continues without it", (self.model_dir / "logs" / "chief-0.log").read_text())
         self.assertTrue((self.model_dir / "logs" / "evaluator-0.log").exists())
-        self.assertRegex(log.read_text(), r"muster: checkpoint \S+/checkpoints/step-00000020")
-
-    @staticmethod
-    def environ(pid):
-        with open(f"/proc/{pid}/environ", "rb") as file:
-            return next((v for v in file.read().split(b"\0") if v.startswith(b"TF_CONFIG=")), b"")
+        self.assertRegex(launch.output(), r"muster: checkpoint \S+/checkpoints/step-00000020")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
-"""What torch.export.save wrote trains on two members to the losses that Python gets alone, is evaluated as Python evaluates
-it, and is written back as Python reads it."""
+"""A file of torch.export.save trains on two members to the losses that Python gets alone, is evaluated as in Python, and is
+written back in a form that Python reads."""
 import gzip
 import json
 import struct
@@ -11,7 +11,7 @@ import safetensors.torch
 import torch
 
 import exported_models as models
-from harness import BIN, ClusterTest, losses
+from harness import BIN, CONFIGURATION, ClusterTest, losses
 
 STEPS, RATE = 12, 0.05
 KINDS = "convnet", "transformer", "padded", "recurrent", "two", "second"
@@ -186,7 +186,7 @@ class Exported(ExportedTest):
                 models.export("second", other, **difference)
                 cluster = self.cluster(1)
                 processes = [self.start(cluster, "chief:0", job, sets), self.start(cluster, "worker:0", job, moved)]
-                self.finish(processes, code=2)
+                self.finish(processes, code=CONFIGURATION)
                 for process in processes:
                     causes = [line for line in process.output().splitlines() if "ROOT CAUSE" in line]
                     self.assertEqual(len(causes), 1, process.output())
@@ -202,7 +202,7 @@ class Jobs(ExportedTest):
                 job = self.write_job(kind, load={"model": "weights.safetensors"})
                 torch.manual_seed(8)
                 model = models.CLASSES[kind]().train()
-                # Of tied weights Python's safetensors write one name.
+                # Python's safetensors writes one name of tied weights.
                 state = {name: value for name, value in model.state_dict().items() if name != "second.weight"}
                 parameters = dict(model.named_parameters())
                 for name, buffer in state.items():
@@ -214,7 +214,7 @@ class Jobs(ExportedTest):
                 self.check_state(model)
 
     def test_idx_files(self):
-        """As the MNIST files are: bytes, one of them compressed."""
+        """Files like those of MNIST: bytes, one of them compressed."""
         r = numpy.random.default_rng(6)
         pixels, labels = r.integers(0, 256, (models.EXAMPLES, 12, 12), "u1"), r.integers(0, 10, models.EXAMPLES, "u1")
         header = struct.pack(">BBBBIII", 0, 0, 8, 3, *pixels.shape)

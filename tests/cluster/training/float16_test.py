@@ -1,12 +1,12 @@
-"""Runs in float16: what is said of the loss scale and of skipped steps, that both go on after a loss, and that a broken run ends.
+"""Runs in float16: the reports of the loss scale and of skipped steps, both of which continue after a loss, and the end of a broken run.
 
-And what parameter servers make of gradients that are not finite, in any precision."""
+Also the treatment of gradients that are not finite by parameter servers, in any precision."""
 import unittest
 
 import numpy
 
 import counting
-from harness import curve, result
+from harness import PROGRAM, curve, result
 
 BATCH, EXAMPLES = 5, 40
 STEPS_PER_EPOCH = EXAMPLES // BATCH
@@ -25,7 +25,7 @@ class Float16(counting.ParameterServerTest):
                            "program_args": {"x": str(self.dir / "x.npy"), "y": str(self.dir / "y.npy"), "kernel_init": 0.0},
                            "model_dir": str(self.model_dir), **keys})
 
-    def told(self):
+    def loss_scales(self):
         """(loss scale, skipped steps) after each step, as TensorBoard has them."""
         scales, skipped = (curve(self.model_dir, tag=tag) for tag in ("loss_scale", "skipped_steps"))
         self.assertEqual(sorted(scales), sorted(skipped))
@@ -36,15 +36,15 @@ class Float16(counting.ParameterServerTest):
         self.finish([process], code=code)
         return process.output()
 
-    def test_skipped_steps_and_the_scale_are_told(self):
+    def test_skipped_steps_and_the_scale_are_reported(self):
         log = self.run_alone(self.float16_job(LARGE))
-        told = self.told()
-        self.assertEqual(sorted(told), list(range(1, 4 * STEPS_PER_EPOCH + 1)))
+        by_step = self.loss_scales()
+        self.assertEqual(sorted(by_step), list(range(1, 4 * STEPS_PER_EPOCH + 1)))
         # Each of the first steps is skipped and halves the scale, until it fits.
-        skipped = int(told[max(told)][1])
+        skipped = int(by_step[max(by_step)][1])
         self.assertGreater(skipped, 1)
         self.assertLess(skipped, STEPS_PER_EPOCH)
-        self.assertEqual([told[step] for step in sorted(told)], [(65536 / 2**min(step, skipped), min(step, skipped)) for step in sorted(told)])
+        self.assertEqual(by_step, {step: (65536 / 2**min(step, skipped), min(step, skipped)) for step in by_step})
         self.assertEqual(result(self.model_dir)["float16"], {"loss_scale": 65536 / 2**skipped, "skipped_steps": skipped})
         self.assertEqual(log.count(" is skipped"), 1, log)
         self.assertIn("step 1 is skipped: its float16 gradients are not finite", log)
@@ -63,12 +63,12 @@ class Float16(counting.ParameterServerTest):
     def test_a_run_that_loses_a_member_counts_on(self):
         job = self.float16_job(LARGE)
         self.launch_three(job)
-        want, undisturbed = self.told(), result(self.model_dir)["float16"]
+        want, undisturbed = self.loss_scales(), result(self.model_dir)["float16"]
         self.assertGreater(undisturbed["skipped_steps"], 2)
         for fault in "kill@worker:1:step=3", "kill@chief:0:step=3", "kill@chief:0:step=12":
             with self.subTest(fault):
                 self.launch_three(job, fault)
-                self.assertEqual(self.told(), want)
+                self.assertEqual(self.loss_scales(), want)
                 self.assertEqual(result(self.model_dir)["float16"], undisturbed)
 
     def test_a_broken_run_that_loses_a_member_ends_at_the_same_step(self):
@@ -83,44 +83,44 @@ class Float16(counting.ParameterServerTest):
                 self.model_dir = self.dir / f"model-{members}"
                 job, sets = self.float16_job(INFINITE), [f"model_dir={self.model_dir}"]
                 processes = [self.start(None, None, job, sets)] if members == 1 else self.start_all(self.cluster(members - 1), job, sets)
-                self.finish(processes, code=1)
+                self.finish(processes, code=PROGRAM)
                 self.check_broken(processes[0].output())
 
     def check_broken(self, log, step=20):
-        told = result(self.model_dir)
-        self.assertEqual(told["status"], "failed")
-        self.assertIn("the float16 gradients of 20 " + CAUSE.format(step), told["cause"])
-        self.assertIn('set "precision" to "bfloat16" or "float32"', told["cause"])
-        self.assertIn(told["cause"], log)
-        self.assertEqual(told["float16"]["loss_scale"], 1)
+        outcome = result(self.model_dir)
+        self.assertEqual(outcome["status"], "failed")
+        self.assertIn("the float16 gradients of 20 " + CAUSE.format(step), outcome["cause"])
+        self.assertIn('set "precision" to "bfloat16" or "float32"', outcome["cause"])
+        self.assertIn(outcome["cause"], log)
+        self.assertEqual(outcome["float16"]["loss_scale"], 1)
         self.assertIn("20 skipped steps in a row end the job", log)
-        return told
+        return outcome
 
     def test_each_worker_of_parameter_servers_has_its_own_scale(self):
         job = self.float16_job(LARGE, strategy="parameter_server")
         self.finish([self.launch(job, 2, 1)], 120)
-        told = self.told()
-        skipped = [told[step][1] for step in sorted(told)]
+        by_step = self.loss_scales()
+        skipped = [by_step[step][1] for step in sorted(by_step)]
         self.assertEqual(skipped, sorted(skipped))
-        self.assertEqual(result(self.model_dir)["float16"], {"loss_scale": told[max(told)][0], "skipped_steps": skipped[-1]})
-        # Whoever made more steps has come down to what fits.
-        most = numpy.log2(65536 / min(scale for scale, _ in told.values()))
+        self.assertEqual(result(self.model_dir)["float16"], {"loss_scale": by_step[max(by_step)][0], "skipped_steps": skipped[-1]})
+        # The worker with the most steps has reduced its scale to one that fits.
+        most = numpy.log2(65536 / min(scale for scale, _ in by_step.values()))
         self.assertGreater(most, 1)
-        self.assertTrue(most <= skipped[-1] <= 2 * most, told)
+        self.assertTrue(most <= skipped[-1] <= 2 * most, by_step)
 
     def test_a_broken_worker_of_parameter_servers_ends_the_job(self):
         for workers in 1, 2:
             with self.subTest(workers=workers):
                 self.model_dir = self.dir / f"model-ps-{workers}"
                 launch = self.launch(self.float16_job(INFINITE, epochs=40, strategy="parameter_server"), workers, 1)
-                self.finish([launch], 120, code=1)
-                told = result(self.model_dir)
-                self.assertIn("the float16 gradients of 20 steps in a row", told["cause"])
-                # The last ones, up to 16 of which are told at a time, may not have been before the worker ended.
-                self.assertGreaterEqual(told["float16"]["skipped_steps"], 20 - 16)
+                self.finish([launch], 120, code=PROGRAM)
+                outcome = result(self.model_dir)
+                self.assertIn("the float16 gradients of 20 steps in a row", outcome["cause"])
+                # The worker may have ended before it reported the last ones, up to 16 of which are reported at a time.
+                self.assertGreaterEqual(outcome["float16"]["skipped_steps"], 20 - 16)
 
     def test_servers_refuse_what_is_not_finite(self):
-        """In any precision. One example has a NaN: its batches change nothing, and the others go on."""
+        """In any precision. One example has a NaN: its batches change nothing, and the others continue."""
         job = self.float16_job(1, precision="float32", strategy="parameter_server", learning_rate=0.1)
         x = numpy.load(self.dir / "x.npy")
         x[17] = numpy.nan

@@ -9,7 +9,7 @@ import unittest
 
 import numpy
 
-from harness import BIN, ClusterTest, Process
+from harness import BIN, CONFIGURATION, ClusterTest
 
 GROUPS = [{"parameters": "*.bias", "weight_decay": 0}, {"parameters": ["base.*", "network.rare"], "learning_rate_scale": 0.1}]
 ADAMW = {"name": "adamw", "weight_decay": 0.5, "groups": GROUPS}
@@ -43,12 +43,9 @@ class GroupsTest(ClusterTest):
         """`options` of muster launch; none: one process alone."""
         job = self.job(**{"program": "grouped", "global_batch_size": 8, "epochs": 3, "max_steps": None, "optimizer": ADAMW,
                           "learning_rate": WARM_UP, "model_dir": str(model_dir), **keys})
-        command = [self.bin_dir / "muster-worker", "--job", job]
         if options:
-            command = [BIN / "muster", "launch", *options, "--bin-dir", self.bin_dir, "--job", job]
-        environment = {**os.environ, "OMP_WAIT_POLICY": "passive"}
-        process = Process(model_dir.name, [str(part) for part in command], environment, self.dir / f"log-{len(self.processes)}")
-        self.processes.append(process)
+            return self.run_launch(*options, "--bin-dir", self.bin_dir, "--job", job)
+        process = self.start(None, None, job, binary=self.bin_dir / "muster-worker")
         self.finish([process])
         return process.output()
 
@@ -118,9 +115,8 @@ class GroupsTest(ClusterTest):
 
     def test_a_group_that_matches_nothing_is_refused(self):
         job = self.job(program="grouped", optimizer={"name": "sgd", "groups": [{"parameters": "base.wieght", "weight_decay": 0}]})
-        process = Process("worker", [str(self.bin_dir / "muster-worker"), "--job", str(job)], dict(os.environ), self.dir / "log")
-        self.processes.append(process)
-        self.finish([process], code=2)
+        process = self.start(None, None, job, binary=self.bin_dir / "muster-worker")
+        self.finish([process], code=CONFIGURATION)
         self.assertIn('optimizer.groups[0].parameters ["base.wieght"] matches no parameter of optimizer "optimizer": the nearest names are base.weight',
                       process.output())
 

@@ -1,4 +1,4 @@
-"""Programs that own their loop: what they print, what replicas of several processes give, how they end and go on."""
+"""Programs that own their loop: their output, the values of replicas of several processes, their end and their continuation."""
 import re
 import signal
 import unittest
@@ -138,7 +138,7 @@ class Loops(ClusterTest):
                   "use report() or a metric, which the chief adds up",
         "finish": "finish was called, but workers of a parameter-server job do not meet: the chief ends the job, as max_steps says",
         "return": "run() returned before next() was false, but workers of a parameter-server job do not meet: "
-                  "the chief ends a parameter-server job, so go on until it does, or set max_steps",
+                  "the chief ends a parameter-server job, so call next() until it does, or set max_steps",
     }
 
     def test_servers_refuse_by_name_what_needs_all_replicas(self):
@@ -154,7 +154,7 @@ class Loops(ClusterTest):
         self.assertIn('buffer "net.late" was registered or replaced after build()', output.splitlines()[-1])
 
     def test_servers_refuse_a_batch_of_one_that_is_normalised_in_the_first_step(self):
-        """Of 12 examples, 11 a batch."""
+        """12 examples, 11 in a batch."""
         for section in {}, {"max_staleness": 1}:
             job = self.job(**{**self.SERVED, "global_batch_size": 11}, program_args={"call": "norm"}, parameter_server=section)
             output = self.run_on_servers(job, code=2)
@@ -171,7 +171,7 @@ class Loops(ClusterTest):
                 self.assertEqual(lines, [(str(n), f"0/1 at cpu with [4] examples, 1 local: [{n}]") for n in range(1, 6)])
 
     def test_a_test_pass_every_few_epochs_and_what_passes_report_on_servers(self):
-        """As in one process, with a bound on the staleness and without."""
+        """The results are those of one process, with a bound on the staleness and without."""
         keys = {"program": "tested", "global_batch_size": 3, "max_steps": None, "epochs": 5}
         curves = {}
         for name, more in ("alone", {}), ("served", {"strategy": "parameter_server"}), \
@@ -206,7 +206,7 @@ class Loops(ClusterTest):
         self.finish(again)
         self.assertIn("was trained to its end before: step 7", again[0].output())
         self.assertEqual(printed(again[0].output()), {})
-        # A longer job goes on.
+        # A longer job continues.
         longer = self.start_run(["cpu", "cpu"], job, ["epochs=3", "max_steps=9"])
         self.finish(longer)
         self.assertEqual(sorted(printed(longer[0].output())), [8, 9])

@@ -1,7 +1,6 @@
 """The workloads of examples/ with their own job files, on less data: the same numbers on any number of workers, nothing lost after a
 kill, and with parameter servers.
 """
-import os
 import pathlib
 import re
 import subprocess
@@ -11,7 +10,7 @@ import unittest
 import numpy
 import safetensors.numpy
 
-from harness import BIN, SOURCE, ClusterTest, checkpoints, curve, result, tensors
+from harness import BIN, SOURCE, ClusterTest, checkpoints, curve, inherited, result, tensors
 
 EXAMPLES = SOURCE / "examples"
 
@@ -26,13 +25,11 @@ class Workloads(ClusterTest):
         self.count += 1
         model_dir = self.dir / f"model-{self.count}"
         sets = [*sets, f"model_dir={model_dir}", "devices=cpu", "summary.every_steps=1"]
-        command = [BIN / "muster-worker"] if workers == 0 else [BIN / "muster", "launch", "--workers", str(workers), *more]
+        command = [BIN / "muster-worker"] if workers == 0 else [BIN / "muster", "launch", "--workers", workers, *more]
         command += ["--job", job, *(word for item in sets for word in ("--set", item))]
-        environment = {name: value for name, value in os.environ.items() if name != "TF_CONFIG"}
-        done = subprocess.run(list(map(str, command)), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                              timeout=200, env={**environment, "OMP_NUM_THREADS": "1"})
-        self.assertEqual(done.returncode, 0, done.stdout)
-        return model_dir, done.stdout
+        process = self.start_process("run", command, inherited(OMP_NUM_THREADS="1"))
+        self.finish([process], 200)
+        return model_dir, process.output()
 
     def equal(self, one, other, delta, tag="loss"):
         got, want = curve(one, tag=tag), curve(other, tag=tag)
