@@ -60,11 +60,11 @@ bootstrap-test:
 
 # Without the tests, which need more to be installed. A folder that has them keeps them.
 $(BUILD)/build.ninja: | bootstrap
-	@echo "configuring and building Muster: on two cores some 18 minutes the first time"
+	@echo "configuring and building Muster: on two cores 20 to 40 minutes the first time"
 	@cmake --preset $(PRESET) --log-level=WARNING -DBUILD_TESTING=OFF >/dev/null
 
 $(BUILD)/tests/CTestTestfile.cmake: | bootstrap-test
-	@echo "configuring and building Muster and its tests: on two cores some 40 minutes the first time"
+	@echo "configuring and building Muster and its tests: on two cores 40 to 80 minutes the first time"
 	@cmake --preset $(PRESET) --log-level=WARNING -DBUILD_TESTING=ON >/dev/null
 
 build: bootstrap-test $(BUILD)/tests/CTestTestfile.cmake
@@ -114,7 +114,7 @@ runs/pictures/domains: | bootstrap
 	@mkdir -p runs/pictures
 	@$(PICTURES) domains $@.part && mv $@.part $@
 
-# An interrupted run goes on where it was.
+# An interrupted run continues where it was.
 runs/image_classifier_base/weights.safetensors: | programs runs/pictures/base
 	@$(BUILD)/bin/muster launch --workers 1 --job examples/image_classifier_base.json
 	@$(BUILD)/bin/muster export --checkpoint runs/image_classifier_base/checkpoints/best --output $@

@@ -1,6 +1,6 @@
-// checkpoint_bench FOLDER [MB] [TURNS]: how fast a checkpoint is written and read, beside the
-// disk's own sequential rate: the same bytes by plain write(2) of 1 MB and one fdatasync, turn by
-// turn on the same disk. FOLDER says which disk; what is written there is removed.
+// checkpoint_bench FOLDER [MB] [TURNS]: measures the rate of writing and reading a checkpoint,
+// compared with the disk's own sequential rate: the same bytes by plain write(2) of 1 MB and one
+// fdatasync, in turns on the same disk. FOLDER selects the disk; its files are removed.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/resource.h>

@@ -1,13 +1,13 @@
-// How a coordinator bears many members: the time in which they join it, and what their heartbeats
-// cost it. The coordinator has a process of its own, so that its CPU can be told from that of the
-// members, which are light sessions of a second process over the real service on loopback.
+// Measures a coordinator with many members: the time in which they join, and the cost of their
+// heartbeats. The coordinator has a process of its own, so that its CPU time is separate from that
+// of the members, which are light sessions of a second process over the real service on loopback.
 //
 //   coordinator_bench [members...]      default 250 500 1000 2000
 //
-// A row a size: seconds from the first connection until all have the roster of their generation,
-// and until all were told to start; the coordinator's CPU for that; then, with a heartbeat a second
-// from each, the share of one core that it takes, how long a heartbeat waits for its answer, and
-// the coordinator's memory.
+// Prints a row for each size: the seconds from the first connection until all members have the
+// roster of their generation, and until all have the message to start; the coordinator's CPU time
+// for this; then, with a heartbeat a second from each member, the share of one core that the
+// coordinator uses, the latency of a heartbeat's answer, and the coordinator's memory.
 #include <fmt/format.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -37,7 +37,7 @@ namespace {
 constexpr Duration kHeartbeats = std::chrono::seconds(10);
 constexpr Duration kPatience = std::chrono::seconds(120);
 
-// What the coordinator's process tells about itself, when it is asked.
+// The resources that the coordinator's process uses. It writes them on request.
 struct Usage {
   double cpu_seconds = 0;
   double resident_mb = 0;
@@ -56,7 +56,7 @@ Usage OwnUsage() {
 std::string TaskOf(int rank) { return rank == 0 ? "chief:0" : fmt::format("worker:{}", rank - 1); }
 std::string AddressOf(int rank) { return fmt::format("node-{:05}.train.example:2222", rank); }
 
-// As long as those of a real job of that size.
+// The text is as long as that of a real job of this size.
 std::string ClusterText(int members) {
   std::string text = R"({"chief":[")" + AddressOf(0) + R"("],"worker":[)";
   for (int i = 1; i < members; ++i) text += fmt::format("{}\"{}\"", i > 1 ? "," : "", AddressOf(i));
@@ -90,7 +90,7 @@ int RunCoordinator(int members, int in, int out) {
   }
   WriteTo(out, (*coordinator)->port());
   for (char ask; ReadFrom(in, &ask);) WriteTo(out, OwnUsage());
-  std::_Exit(0);  // the members are gone; there is nobody to take leave of
+  std::_Exit(0);  // the members have ended; no connection is left to close
 }
 
 // All simulated members. Their callbacks run on gRPC's threads.
@@ -204,7 +204,7 @@ class Members {
         if (m->sent) m->answers_ms.push_back(Seconds(Clock::now() - *m->sent) * 1e3);
         return m->sent.reset();
       default:
-        Break(fmt::format("{} was told: {}", TaskOf(m->rank), message.ShortDebugString()));
+        Break(fmt::format("{} received: {}", TaskOf(m->rank), message.ShortDebugString()));
     }
   }
   void Break(const std::string& why) {

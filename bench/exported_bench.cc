@@ -1,7 +1,7 @@
-// What the interpreter of exported programs costs: a training step of one model, run from its graph
-// and written in C++ with the same operators, one after the other in turns. Prints the medians and
-// their ratio, and how long the graph alone takes with tensors of one element, where nothing but
-// the interpreter and the dispatcher is left.
+// Measures the cost of the interpreter of exported programs: a training step of one model, run from
+// its graph and written in C++ with the same operators, in turns. Prints the medians and their
+// ratio, and the time of the graph alone with tensors of one element, which is that of the
+// interpreter and the dispatcher.
 //
 //   exported_bench MODEL.pt2 [BATCH [SECONDS]]     (bench/exported.py writes the model and runs it)
 #include <ATen/Functions.h>
@@ -48,7 +48,7 @@ at::Tensor Forward(const Parameters& p, const at::Tensor& tokens, int64_t heads,
   return at::linear(x, p[2 + layers * 12], p[3 + layers * 12]);
 }
 
-// Of this process: what other processes do to the clock on the wall is no cost of the interpreter.
+// Returns the CPU time of this process, which other processes affect less than the wall clock.
 double CpuSeconds() {
   timespec now;
   clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);

@@ -1,4 +1,4 @@
-// What recording an event or a span costs the training loop: one thread, and several at once.
+// Measures the cost of recording an event or a span: in one thread, and in several at once.
 //
 //   flight_recorder_bench [threads...]      default 1 2
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// How fast examples come out of the input pipeline.
+// Measures the rate of the input pipeline.
 //
 //   input_pipeline_bench decode FOLDER [THREADS]    pictures of a folder of JPEG files, beside what
 //                                                   libjpeg-turbo alone decodes of them; in turns
@@ -105,8 +105,8 @@ data::DatasetPtr OpenFolder(const std::string& folder, const Json& transforms) {
   return Value(Value(data::JobDatasets::Make(data, "."))->Open(Split::kTrain)).dataset;
 }
 
-// Batches of the dataset for so long, begun anew each time as an epoch would be: a pipeline that
-// has run before has batches ready.
+// Returns the rate at which a new pipeline delivers batches of the dataset during `seconds`. Each
+// call makes a pipeline, as an epoch does, because an older pipeline has batches ready.
 double RateOf(const data::DatasetPtr& dataset, int64_t batch, int threads, double seconds) {
   const auto pipeline = data::Pipeline::Make(
       dataset, data::Sampler(dataset->size(), batch, /*drop_remainder=*/true), {0, 0}, 0, 1, 1,

@@ -1,4 +1,4 @@
-// What a parameter server's data path costs, against bounds measured in the same run.
+// Measures the data path of a parameter server, against bounds measured in the same run.
 //
 //   parameter_server_bench [MB]      default 22, 0: rows alone; MUSTER_BENCH_BEST=1: the best
 //   rounds, not medians
@@ -14,7 +14,7 @@
 // pull and push a batch; the bound is a plain loop over TCP that carries as many bytes. Then eight
 // tables on four servers, all of a batch together, and table by table.
 // Readers: threads of this process that pull from one store. Copies: the same as above with a
-// backup of each shard in a process of its own. Connections: what many workers cost one server.
+// backup of each shard in a process of its own. Connections: one server with many workers.
 #include <arpa/inet.h>
 #include <fmt/format.h>
 #include <netinet/tcp.h>
@@ -181,8 +181,8 @@ double PlainRate() {
   return kBytes / seconds;
 }
 
-// What shared memory leaves to do, one after the other: the update, the parameters into the shared
-// memory, and out of it.
+// Measures the work that remains with shared memory, in sequence: the update, the copy of the
+// parameters into the shared memory, and the copy out of it.
 double MemorySeconds(size_t elements) {
   std::vector<float> gradient(elements, 1), parameters(elements), shared(elements), out(elements);
   std::vector<double> seconds;
@@ -757,7 +757,7 @@ void Connections() {
       pushes.push_back({0, dense + static_cast<int>(c), {at, end}});
       at = end;
     }
-    // Of all workers at once.
+    // Makes one step of all workers at once.
     const auto step = [&](uint64_t n) {
       for (int w = 0; w < workers; ++w) {
         push_pull::PushPullClient& client = cluster.client(w);

@@ -1,13 +1,14 @@
-// What TLS costs on data connections, beside the same without it, in one run: all-reduce round the
-// TCP ring between two processes, push and pull with one parameter server in another process, and
-// forming groups of 2, 16 and 64 members, with new sessions and with resumed ones.
+// Measures the cost of TLS on data connections, compared with plaintext in one run: all-reduce over
+// the TCP ring between two processes, push and pull with one parameter server in another process,
+// and forming groups of 2, 16 and 64 members, with new sessions and with resumed ones.
 //
 //   tls_bench [--between HERE,THERE,NAMESPACE] [megabytes...]      default 1.4 22
 //
 // --between: all-reduce, push and pull between the address HERE of this network namespace and THERE
 // of the other one, of that name; else on loopback.
 //
-// Rounds of both alternate, so that a noisy neighbour hits both; the best round's median is told.
+// Rounds of both alternate, so that a noisy neighbour hits both; the best round's median is
+// printed.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sched.h>
@@ -117,7 +118,7 @@ double Median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-// Of this process, which depends less on who else uses the machine.
+// Returns the CPU time of this process, which other processes affect less than the wall clock.
 double CpuMs() {
   timespec now{};
   clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
@@ -333,7 +334,7 @@ void Handshakes(Holders& authority, int members) {
   std::fflush(stdout);
 }
 
-// What one listener's thread can take, with the other side's half on another one.
+// Measures the rate of one listener's thread. The other side of the handshakes uses another thread.
 void Rate(Holders& authority) {
   constexpr int kDials = 400;
   for (const bool resume : {false, true}) {

@@ -1,5 +1,5 @@
-# What CPack makes of the folder that build_deb.py filled (MUSTER_STAGE), with the scripts in MUSTER_SCRIPTS. dpkg-shlibdeps finds the
-# packages that it depends on.
+# Makes the Debian package from the folder that build_deb.py filled (MUSTER_STAGE), with the scripts in MUSTER_SCRIPTS.
+# dpkg-shlibdeps finds its dependencies.
 set(CPACK_PACKAGE_NAME muster)
 set(CPACK_PACKAGE_VENDOR Muster)
 set(CPACK_PACKAGE_FILE_NAME muster)
