@@ -81,7 +81,7 @@ class Unit(unittest.TestCase):
         self.assertEqual(codes("SuccessExitStatus"), {143})
 
     def test_the_stop_may_take_as_long_as_a_save(self):
-        (minutes,) = re.findall(r"set\(Phase::kSave, std::chrono::minutes\((\d+)\)\)", (SOURCE / "common" / "job" / "job.cc").read_text())
+        (minutes,) = re.findall(r"minutes\((\d+)\),\s+// save$", (SOURCE / "common" / "job" / "timeouts.h").read_text(), re.MULTILINE)
         self.assertGreater(seconds(one("TimeoutStopSec")), 60 * int(minutes))
         self.assertEqual(one("KillMode"), "mixed")  # SIGTERM to the task alone
 

@@ -285,10 +285,7 @@ class Evaluator(ClusterTest):
                 cluster, job, processes = self.cluster(1), self.job(gates={2: f"start-{number}"}), {}
                 for task in order:
                     processes[task] = self.start(cluster, task, job, binary=ROLE)
-                    # Waits until the task is ready to connect to the others. The evaluator has no log line for that.
-                    if task == "evaluator:0":
-                        time.sleep(1)
-                    else:
+                    if task != "evaluator:0":  # which logs nothing before it has reached the chief
                         processes[task].wait_for("data connections use")
                 processes["evaluator:0"].wait_for("following the checkpoints")
                 self.open(f"start-{number}")
