@@ -18,7 +18,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 SOURCE = HERE.parents[1]
 sys.path.insert(0, str(SOURCE / "tests" / "cluster" / "base"))
 from golden import STAYS, Golden, rows  # noqa: E402
-from harness import BIN, Process, events, free_ports, result  # noqa: E402
+from harness import BIN, Process, events, free_ports, inherited, result  # noqa: E402
 
 PATH_KEYS = "from", "to", "problem", "mtu", "bits_per_second", "round_trip_seconds"
 LINEAR = {"program": "linear", "global_batch_size": 5, "max_steps": 12, "summary": {"every_steps": 1}}
@@ -196,7 +196,7 @@ def read(path):
 
 def muster(*arguments, environment=None, code=0):
     done = subprocess.run([str(BIN / "muster"), *map(str, arguments)], capture_output=True, text=True, timeout=60,
-                          env={**{k: v for k, v in os.environ.items() if k != "TF_CONFIG"}, **(environment or {})})
+                          env=inherited(**(environment or {})))
     assert done.returncode == code, done
     return done.stdout
 

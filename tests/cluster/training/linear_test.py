@@ -5,7 +5,7 @@ import unittest
 import numpy
 
 from harness import ClusterTest, tensors
-from recurrence import recurrence
+from recurrence import L2, recurrence
 
 STEPS = 210
 
@@ -73,6 +73,9 @@ class Linear(ClusterTest):
         alone, three = self.train(1, job), self.train(3, job)
         for step, loss in alone.items():
             self.assertAlmostEqual(loss, three[step], delta=1e-6)
+        # One feature, one unit: within sqrt(6 / 2), so the first loss is within that of log(1 + exp(-w)).
+        limit = math.sqrt(3)
+        self.assertLess(alone[1], math.log1p(math.exp(limit)) + L2 * 3 + 1e-6)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@
 #include "common/cluster/protocol.h"
 #include "common/rpc/channel.h"
 #include "proto/coordinator.grpc.pb.h"
+#include "tests/unit/base/becomes.h"
 #include "tests/unit/base/logged_lines.h"
 #include "tests/unit/coordinator/harness.h"
 
@@ -18,6 +19,7 @@ using membership::MemberOptions;
 using membership::ReportFailureTo;
 using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
+using testing_support::Becomes;
 
 // Waits until a heartbeat has reported the step of worker 1.
 void AwaitStepOfWorker1(const TestCluster& cluster, int64_t step) {
@@ -169,7 +171,7 @@ TEST(Failure, ACoordinatorThatWasHeldUpTakesNobodyForLost) {
       return FinishAt7(m, generation);
     });
   }
-  while (running < 2) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  EXPECT_TRUE(Becomes([&] { return running == 2; }));
   cluster.coordinator().RequestStop();
   std::this_thread::sleep_for(std::chrono::milliseconds(500));  // some decisions
   over.Notify();
@@ -398,7 +400,7 @@ TEST(Failure, ADeathOfOneThatLivesEndsNothing) {
   // Heard of for long enough, it may also lose its session for a moment.
   EXPECT_TRUE(lines.Await("worker 0 is alive, although a report said", kLimit));
   link = kBreak;
-  while (link != kBroken) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  EXPECT_TRUE(Becomes([&] { return link == kBroken; }));
   all_steps_done.Notify();
   crew.Join();
   EXPECT_TRUE(crew.result(1).ok()) << Message(crew.result(1));

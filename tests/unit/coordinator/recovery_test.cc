@@ -12,6 +12,7 @@
 #include "common/rpc/channel.h"
 #include "muster/json.h"
 #include "proto/coordinator.grpc.pb.h"
+#include "tests/unit/base/becomes.h"
 #include "tests/unit/coordinator/harness.h"
 
 namespace muster::chief::testing {
@@ -23,6 +24,7 @@ using membership::SessionFault;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Pair;
+using testing_support::Becomes;
 
 class Recovery : public ::testing::Test {
  protected:
@@ -102,7 +104,7 @@ TEST_F(Recovery, ASessionThatAFaultBreaksIsResumed) {
   Crew crew;
   for (int rank : {0, 2}) crew.Add(member_options(rank), FinishAt7);
   crew.Add(faulty, [&](Member& member, Generation& generation) {
-    while (breaks < 5) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    EXPECT_TRUE(Becomes([&] { return breaks >= 5; }));
     return FinishAt7(member, generation);
   });
   crew.Join();

@@ -9,6 +9,7 @@
 #include <fstream>
 #include <future>
 
+#include "tests/unit/base/becomes.h"
 #include "tests/unit/evaluation/harness.h"
 
 namespace muster::evaluator {
@@ -20,6 +21,7 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing_support::Becomes;
 
 checkpoint::Snapshot SnapshotOf(int64_t step) {
   auto values = std::make_shared<std::vector<float>>(1000, static_cast<float>(step));
@@ -179,7 +181,7 @@ TEST_F(Following, EvaluatesToTheEndAndEndsWithTheJob) {
   TestChief chief;
   Announce(chief, 10);
   Start(Options(chief));
-  ASSERT_TRUE(chief.Await([&] { return Steps(chief).size() == 1; }));
+  ASSERT_TRUE(Becomes([&] { return Steps(chief).size() == 1; }));
   Announce(chief, 20, true);
   chief.service().AwaitFinal();
   EXPECT_THAT(Steps(chief), testing::ElementsAre(10, 20));
@@ -195,7 +197,7 @@ TEST_F(Following, ComesBeforeTheChief) {
   std::this_thread::sleep_for(milliseconds(300));  // into its tries; how many does not matter
   chief->Restart();
   Announce(*chief, 10, true);
-  EXPECT_TRUE(chief->Await([&] { return Steps(*chief).size() == 1; }));
+  EXPECT_TRUE(Becomes([&] { return Steps(*chief).size() == 1; }));
   chief->service().End(Verdict());
   EXPECT_TRUE(Result().ok());
 }
@@ -205,7 +207,7 @@ TEST_F(Following, FallsBehindAndTakesTheNewestAndTheFinalOne) {
   blocked_ = true;
   Announce(chief, 10);
   Start(Options(chief));
-  ASSERT_TRUE(chief.Await([&] { return evaluated_ == 1; }));
+  ASSERT_TRUE(Becomes([&] { return evaluated_ == 1; }));
   for (int64_t step : {20, 30, 40}) Announce(chief, step);
   Announce(chief, 50, true);
   blocked_ = false;
@@ -222,11 +224,11 @@ TEST_F(Following, KeepsTheCheckpointInHandPinned) {
   blocked_ = true;
   Announce(chief, 10);
   Start(Options(chief));
-  ASSERT_TRUE(chief.Await([&] { return evaluated_ == 1; }));
+  ASSERT_TRUE(Becomes([&] { return evaluated_ == 1; }));
   std::this_thread::sleep_for(seconds(2));  // longer than silence may be: heartbeats keep it
   EXPECT_THAT(chief.pinned(), testing::ElementsAre(10));
   blocked_ = false;
-  EXPECT_TRUE(chief.Await([&] { return chief.pinned().empty(); }));
+  EXPECT_TRUE(Becomes([&] { return chief.pinned().empty(); }));
   chief.service().End(Verdict());
   EXPECT_TRUE(Result().ok());
 }
@@ -240,7 +242,7 @@ TEST_F(Following, FetchesWhatItCannotRead) {
   Start(std::move(options));
   Announce(chief, 10, true);
   chief.service().AwaitFinal();
-  EXPECT_TRUE(chief.Await([&] { return Steps(chief).size() == 1; }));
+  EXPECT_TRUE(Becomes([&] { return Steps(chief).size() == 1; }));
   chief.service().End(Verdict());
   EXPECT_TRUE(Result().ok());
   EXPECT_TRUE(std::filesystem::is_empty(temporary.path())) << "the private folder is gone";
@@ -263,7 +265,7 @@ TEST_F(Following, FetchesWhereAnotherCheckpointHasThatPath) {
   options.files = &elsewhere;
   Start(std::move(options));
   Announce(chief, 10, true);
-  ASSERT_TRUE(chief.Await([&] { return Steps(chief).size() == 1; }));
+  ASSERT_TRUE(Becomes([&] { return Steps(chief).size() == 1; }));
   chief.service().End(Verdict());
   EXPECT_TRUE(Result().ok());
 }
@@ -274,7 +276,7 @@ TEST_F(Following, LeavesADamagedCheckpointOut) {
   std::filesystem::resize_file(path + "/model.safetensors", 100);
   chief.service().Announce(10, checkpoint::CheckpointName(10), path, false);
   Start(Options(chief));
-  ASSERT_TRUE(chief.Await([&] { return prepared_ == 1; }));
+  ASSERT_TRUE(Becomes([&] { return prepared_ == 1; }));
   Announce(chief, 20, true);
   chief.service().AwaitFinal();
   EXPECT_THAT(Steps(chief), testing::ElementsAre(20));
@@ -291,7 +293,7 @@ TEST_F(Following, WithNothingToEvaluateItStaysTillTheEndAndNobodyWaits) {
   };
   Announce(chief, 10);
   Start(std::move(options));
-  ASSERT_TRUE(chief.Await([&] { return prepared_ == 1; }));
+  ASSERT_TRUE(Becomes([&] { return prepared_ == 1; }));
   Announce(chief, 20, true);
   const MonotonicTime start = Clock::now();
   chief.service().AwaitFinal();
@@ -330,16 +332,16 @@ TEST_F(Following, GoesOnWithARestartedChief) {
   TestChief chief;
   Announce(chief, 10);
   Start(Options(chief));
-  ASSERT_TRUE(chief.Await([&] { return Steps(chief).size() == 1; }));
+  ASSERT_TRUE(Becomes([&] { return Steps(chief).size() == 1; }));
   blocked_ = true;
   Announce(chief, 20);
-  ASSERT_TRUE(chief.Await([&] { return evaluated_ == 2; }));
+  ASSERT_TRUE(Becomes([&] { return evaluated_ == 2; }));
   chief.Restart();
   Announce(chief, 20);  // what it was restored from
   Announce(chief, 30, true);
   blocked_ = false;
   chief.service().AwaitFinal();
-  EXPECT_TRUE(chief.Await([&] { return !Steps(chief).empty() && Steps(chief).back() == 30; }));
+  EXPECT_TRUE(Becomes([&] { return !Steps(chief).empty() && Steps(chief).back() == 30; }));
   EXPECT_EQ(prepared_, 1) << "the same job: its datasets are kept";
   chief.service().End(Verdict());
   EXPECT_TRUE(Result().ok());
@@ -350,13 +352,13 @@ TEST_F(Following, EvaluatesAgainWhatARestartedChiefDidNotKnowYet) {
   blocked_ = true;
   Announce(chief, 10);
   Start(Options(chief));
-  ASSERT_TRUE(chief.Await([&] { return evaluated_ == 1; }));
+  ASSERT_TRUE(Becomes([&] { return evaluated_ == 1; }));
   chief.Restart();
   // Its heartbeat arrives before the chief has read the checkpoint that it continues from.
-  ASSERT_TRUE(chief.Await([&] { return cancelled_ == 1; }));
+  ASSERT_TRUE(Becomes([&] { return cancelled_ == 1; }));
   blocked_ = false;
   Announce(chief, 10);
-  EXPECT_TRUE(chief.Await([&] { return Steps(chief) == std::vector<int64_t>{10}; }));
+  EXPECT_TRUE(Becomes([&] { return Steps(chief) == std::vector<int64_t>{10}; }));
   chief.service().End(Verdict());
   EXPECT_TRUE(Result().ok());
 }
@@ -366,7 +368,7 @@ TEST_F(Following, StopsAtOnceAndTellsTheChief) {
   blocked_ = true;
   Announce(chief, 10, true);
   Start(Options(chief));
-  ASSERT_TRUE(chief.Await([&] { return evaluated_ == 1; }));
+  ASSERT_TRUE(Becomes([&] { return evaluated_ == 1; }));
   const MonotonicTime start = Clock::now();
   follower_->Stop();
   EXPECT_EQ(ExitCodeOf(Result()), ExitCode::kPreempted);
@@ -383,7 +385,7 @@ TEST_F(Following, AFailedJobEndsItInTheMiddle) {
   FollowerOptions options = Options(chief);
   options.on_ending = [&](const absl::Status& status) { ending.set_value(status); };
   Start(std::move(options));
-  ASSERT_TRUE(chief.Await([&] { return evaluated_ == 1; }));
+  ASSERT_TRUE(Becomes([&] { return evaluated_ == 1; }));
   Verdict verdict;
   verdict.code = ExitCode::kProgramFailed;
   verdict.task = "worker:0";
@@ -400,7 +402,7 @@ TEST_F(Following, AChiefThatDoesNotComeBackIs138) {
   FollowerOptions options = Options(chief);
   options.link.patience = milliseconds(500);
   Start(std::move(options));
-  ASSERT_TRUE(chief.Await([&] { return prepared_ == 1; }));
+  ASSERT_TRUE(Becomes([&] { return prepared_ == 1; }));
   chief.StopServer();
   const absl::Status result = Result();
   EXPECT_EQ(ExitCodeOf(result), ExitCode::kRetryable);

@@ -96,13 +96,4 @@ std::vector<chief::EvaluationResult> TestChief::results() const {
   return results_;
 }
 
-bool TestChief::Await(const std::function<bool()>& condition) const {
-  const MonotonicTime end = Clock::now() + kPatience;
-  while (!condition()) {
-    if (Clock::now() >= end) return false;
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  }
-  return true;
-}
-
 }  // namespace muster::evaluation

@@ -55,8 +55,6 @@ class TestChief {
   void Forget(int64_t step);
   std::vector<int64_t> pinned() const;
   std::vector<chief::EvaluationResult> results() const;
-  // Blocks until `condition` returns true, for at most kPatience. Returns whether it did.
-  bool Await(const std::function<bool()>& condition) const;
 
  private:
   void Start(const std::string& address);

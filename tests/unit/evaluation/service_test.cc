@@ -11,6 +11,7 @@
 #include "common/base/files/crc32c.h"
 #include "common/cluster/protocol.h"
 #include "common/rpc/channel.h"
+#include "tests/unit/base/becomes.h"
 #include "tests/unit/checkpoint/memory_file_system.h"
 #include "tests/unit/evaluation/harness.h"
 
@@ -25,6 +26,7 @@ using std::chrono::seconds;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing_support::Becomes;
 
 class Service : public ::testing::Test {
  protected:
@@ -101,7 +103,7 @@ TEST_F(Service, GivesTheNewestToAnEvaluatorThatFallsBehind) {
   ASSERT_EQ(Offered(*link, -1), 10);
   for (int64_t step : {20, 30, 40}) Announce(chief, step);
   ASSERT_TRUE(link->SendReport(Done(10, 1.0)).ok());
-  EXPECT_TRUE(chief.Await([&] { return chief.pinned().empty(); }));
+  EXPECT_TRUE(Becomes([&] { return chief.pinned().empty(); }));
   EXPECT_EQ(Offered(*link, 10), 40);
   EXPECT_THAT(chief.pinned(), ElementsAre(40));
 }
@@ -417,7 +419,7 @@ TEST_F(Service, ADiskThatHangsKeepsNoOtherCallWaiting) {
         return absl::OkStatus();
       });
     }));
-  EXPECT_TRUE(chief.Await([&] { return files.hanging > 1; }));
+  EXPECT_TRUE(Becomes([&] { return files.hanging > 1; }));
   EXPECT_TRUE(link->NextCheckpoint(10, false).ok());
   files.mended.Notify();
   for (auto& fetched : fetches) {
